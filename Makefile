@@ -1,0 +1,53 @@
+# The two commands: `make reproduce` and `make test`. `make help` lists all.
+PYTHON ?= python3
+PROFILE ?= quick
+NOTEBOOKS ?=
+JOBS ?= 1
+
+BIN = .venv/bin
+RUN = $(BIN)/python -m curlnb
+
+.PHONY: help setup reproduce test bench data report lab clean reference restamp lock
+.DEFAULT_GOAL := help
+
+help:                ## this list
+	@grep -E '^[a-z]+: .*## |^[a-z]+: +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /@/' | awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@echo "  with PROFILE=quick|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=n notebooks at a time"
+
+setup:               ## install everything into .venv (the other commands do it when needed)
+	@$(PYTHON) tools/bootstrap.py
+
+reproduce: setup     ## run the notebooks and write results/PROFILE/report.html; resumable
+	@$(RUN) reproduce --profile $(PROFILE) --jobs $(JOBS) $(NOTEBOOKS)
+
+test: setup          ## style, types, unit tests, every notebook on the reference runs, a sample of runs computed again
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+	CURLNB_REFERENCE=1 CURLNB_RESULTS=results/check OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax -p no:cacheprovider -n 2 --dist loadscope notebooks
+
+bench: setup         ## measure speed as ratios in one run
+	@$(RUN) bench --profile $(PROFILE)
+
+data: setup          ## fetch what PROFILE needs
+	@$(RUN) data --profile $(PROFILE)
+
+report: setup        ## write the report page again
+	@$(RUN) report --profile $(PROFILE)
+
+lab: setup           ## open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab notebooks/0_start_here.ipynb
+
+reference: setup     ## make a finished reproduction the committed reference
+	@$(RUN) reference --profile $(PROFILE)
+
+restamp: setup       ## after a pure refactoring: recompute a sample and renew the reference's digests
+	@$(RUN) reference --profile $(PROFILE) --restamp
+
+lock: setup          ## resolve requirements.lock again
+	@$(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \
+		--extra dev --extra graphs --extra control --extra cluster pyproject.toml -o requirements.lock
+
+clean:               ## remove what was computed here (results/, caches); not the data cache, not .venv
+	@$(PYTHON) tools/clean.py

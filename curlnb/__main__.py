@@ -1,0 +1,129 @@
+"""`python -m curlnb doctor | data | reproduce | report | reference | bench`: what the Makefile calls."""
+
+import argparse
+import json
+import os
+import sys
+
+from curlnb import environment
+from curlnb.notebook import PROFILES
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("curlnb", description="The reproducible companion to three papers on contrastive learning.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary)
+        if name != "doctor":
+            added.add_argument("--profile", choices=PROFILES, default="quick")
+        return added
+
+    command("doctor", "what this machine can do, which data is present, how long each profile takes")
+    command("data", "fetch the data that a profile needs")
+    reproduce = command("reproduce", "run the notebooks and write the report")
+    reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
+    reproduce.add_argument("-j", "--jobs", type=int, default=1, help="notebooks at a time, each with its share of the cores")
+    reproduce.add_argument("--limit-minutes", type=float, help="stop a notebook after that long (default: 30 at quick)")
+    command("report", "write the report page of the last reproduction again")
+    reference = command("reference", "make a finished reproduction the committed reference")
+    reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
+    command("bench", "measure speed, each as a ratio in one run")
+    given = parser.parse_args(arguments)
+    try:
+        return _do(given)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"curlnb {given.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ncurlnb: stopped; what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _do(given: argparse.Namespace) -> int:
+    if given.command == "doctor":
+        print(doctor())
+    elif given.command == "data":
+        from curlnb import datasets
+
+        datasets.prepare(needed(given.profile))
+    elif given.command == "reproduce":
+        from curlnb.reproduce import reproduce
+
+        if given.jobs < 1:
+            raise ValueError(f"--jobs is {given.jobs}: it must be at least 1")
+        return 1 if reproduce(given.profile, given.notebooks, jobs=given.jobs, limit_minutes=given.limit_minutes) else 0
+    elif given.command == "report":
+        from curlnb.report import write_report
+
+        results = environment.results_root() / given.profile
+        if not results.exists():
+            raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
+        print(f"Report: {write_report(results, environment.home() / 'results' / 'reference', results / 'report.html')}")
+    elif given.command == "reference":
+        from curlnb import reference
+
+        print(reference.restamp(given.profile) if given.restamp else reference.promote(given.profile))
+    elif given.command == "bench":
+        from curlnb.bench import bench
+
+        bench(given.profile)
+    return 0
+
+
+def needed(profile: str) -> list[str]:
+    """The data sets that the notebooks' settings name at `profile`, read off their settings cells' text."""
+    from curlnb import datasets
+    from curlnb.reproduce import notebooks
+
+    text = "".join("".join(cell["source"]) for path in notebooks() for cell in json.loads(path.read_text())["cells"])
+    after = text.split(f"{profile}=dict(")[1:]
+    return [name for name in datasets.names() if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
+
+
+def doctor() -> str:
+    """A screenful about this machine: device, precision, memory, compiler, data, time."""
+    import torch
+
+    from curlnb import datasets, devices, provenance
+    from curlnb.reproduce import name_of, notebooks
+
+    device = devices.default_device()
+    precision, compiled, missing = devices.admitted("bf16", True, device)
+    about = provenance.machine()
+    lines = [
+        f"device      {device}, {about['gpu'] or about['cpu']}, {os.cpu_count()} cores, {_memory(device)}",
+        f"precision   {precision}, torch.compile {'on' if compiled else 'off'}" + (f" ({missing})" if missing else ""),
+        f"compiler    {devices.compiler() or 'none found: g++ or clang++ with Python headers would speed runs up'}",
+        f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
+        f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
+        f"results     {environment.results_root()}",
+        "",
+        "data        " + "\n            ".join(f"{name:16} {datasets.available(name)}" for name in datasets.names()),
+        "",
+        "minutes     quick: about 13 for the first four notebooks on two cores; gpu and paper: see each notebook's settings cell",
+    ]
+    for profile in PROFILES:
+        status = environment.results_root() / profile / "status.json"
+        if status.exists():
+            done = {name: state for name, state in json.loads(status.read_text()).items() if state["state"] == "done"}
+            total = sum(state["seconds"] for state in done.values()) / 60
+            lines.append(
+                f"            {profile}: {total:.1f} measured here for {len(done)} of {len([name_of(p) for p in notebooks()])} notebooks"
+            )
+    return "\n".join(lines)
+
+
+def _memory(device: "object") -> str:
+    import torch
+
+    if getattr(device, "type", "") == "cuda":
+        return f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB"
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+    except (ValueError, OSError):
+        return "memory unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

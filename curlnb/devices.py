@@ -1,0 +1,70 @@
+"""What to compute on, and in which precision."""
+
+import contextlib
+import functools
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterator
+
+import torch
+
+
+def default_device() -> torch.device:
+    """cuda, else mps, else cpu; `CURLNB_DEVICE` overrides."""
+    if named := os.environ.get("CURLNB_DEVICE"):
+        try:
+            return torch.device(named)
+        except RuntimeError:
+            raise ValueError(f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@functools.cache
+def fast_bf16(device_type: str) -> bool:
+    """Whether bfloat16 arithmetic is native, so that autocast gains time."""
+    if device_type == "cuda":
+        return torch.cuda.get_device_capability() >= (8, 0)
+    if device_type == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return False
+
+
+@functools.cache
+def compiler() -> str | None:
+    """The C++ compiler that torch.compile would use on the CPU, or None."""
+    return shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++") if _has_headers() else None
+
+
+def _has_headers() -> bool:
+    return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+
+
+def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, bool, str]:
+    """(precision, compile, why not as asked): falls back to eager float32 where the machine lacks what it takes.
+
+    precision: "float32" or "bf16".
+    """
+    if precision not in ("float32", "bf16"):
+        raise ValueError(f"precision {precision!r} is unknown; use 'float32' or 'bf16'")
+    missing = []
+    if precision == "bf16" and not fast_bf16(device.type):
+        precision, missing = "float32", [*missing, f"no fast bfloat16 on this {device.type}"]
+    if compile and (device.type == "mps" or compiler() is None):
+        compile, missing = False, [*missing, "no C++ compiler with Python headers for torch.compile"]
+    return precision, compile, "; ".join(missing)
+
+
+@contextlib.contextmanager
+def cpu_threads(count: int) -> Iterator[int]:
+    """Compute with `count` CPU threads inside the block. Sums depend in their last bits on how threads share them: a fixed
+    count gives a run the same bits on two cores and on sixteen, and runs side by side use the cores better than threads do.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,45 @@
+"""What the environment says: where the checkout and the results are, how a notebook is being run.
+
+CURLNB_HOME       the checkout that holds notebooks/, data/ and results/; default: where the package lies
+CURLNB_RESULTS    where results go; default: results/ in the checkout
+CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
+CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
+CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
+CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
+"""
+
+import os
+import time
+from pathlib import Path
+
+
+def home() -> Path:
+    return Path(os.environ.get("CURLNB_HOME") or Path(__file__).resolve().parent.parent)
+
+
+def results_root() -> Path:
+    return Path(os.environ.get("CURLNB_RESULTS") or home() / "results")
+
+
+def notebook_name() -> str:
+    """The running notebook, as `1_curl/4.1_surrogate_bound`, or the empty string where nobody said."""
+    return os.environ.get("CURLNB_NOTEBOOK", "")
+
+
+def dry() -> bool:
+    return os.environ.get("CURLNB_DRY") == "1"
+
+
+def reference_only() -> bool:
+    return os.environ.get("CURLNB_REFERENCE") == "1"
+
+
+def headless() -> bool:
+    return "CURLNB_LOG" in os.environ
+
+
+def log(line: str) -> None:
+    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars instead."""
+    if headless():
+        with open(os.environ["CURLNB_LOG"], "a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")

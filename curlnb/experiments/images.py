@@ -1,0 +1,215 @@
+"""Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020, Section 5.1; robinson2021, Section 5.1)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from curlnb import augment, datasets, environment, evaluation, losses, sampling, theory
+from curlnb.encoders import encoder, projection_head, split_batch_norm
+from curlnb.store import Run, experiment
+from curlnb.training import accelerated, train
+
+OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
+POSITIVES = ("augmented", "true")
+WORLD = 500  # test images in the finite world on which arora2019's losses are measured: exact, and its cost grows as the cube
+
+
+class SimCLR(nn.Module):
+    """An encoder and the projection head that the loss sees."""
+
+    def __init__(self, name: str, channels: int, bn_groups: int) -> None:
+        super().__init__()
+        self.encoder, self.dim = encoder(name, in_channels=channels)
+        self.head = projection_head(self.dim)
+        if bn_groups > 1:
+            split_batch_norm(self, bn_groups)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images: [n, c, h, w], normalised. Returns unit vectors [n, 128], float32."""
+        return nn.functional.normalize(self.head(self.encoder(images)).float(), dim=1)
+
+
+@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+def simclr(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "cifar10-mini",
+    train_split: str = "train",
+    evaluate_on: str = "test",
+    encoder: str = "cnn",
+    objective: str = "biased",
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
+    negatives: int | None = None,
+    views: int = 2,
+    positives: str = "augmented",
+    temperature: float = 0.5,
+    epochs: int = 10,
+    batch: int = 256,
+    lr: float = 1e-3,
+    weight_decay: float = 1e-6,
+    bn_groups: int = 1,
+    precision: str = "float32",
+    compile: bool = False,
+    released_probe: bool = False,
+    monitor_every: int = 0,
+) -> dict[str, Any]:
+    """Train an encoder on a data set without its labels (save where the objective needs them) and evaluate it with them.
+
+    train_split: what is trained on ("train", or STL-10's "train+unlabeled"); evaluate_on: "test", or "validation", a fifth of the
+    labelled training images held out from everything else, on which settings are chosen.
+    objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
+    anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
+    images of its class (labels for positives only; robinson2021, Section 6.1). bn_groups: batch norm statistics a group of the batch.
+    monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
+    Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
+    epoch), and for arora2019's Theorem 4.1 L_un, L_sup_mu and their tau on a finite world of evaluation images.
+    """
+    _check(objective, positives, tau_plus, beta, views)
+    data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
+    batch = min(batch, 8) if environment.dry() else batch
+    model = SimCLR(encoder, data.images.shape[1], bn_groups).to(run.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
+    generator = torch.Generator(run.device).manual_seed(seed)
+    index = sampling.class_index(data.labels) if positives == "true" else None
+    height, width = data.images.shape[2:]
+
+    def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
+        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))
+
+    embed = accelerated(embed, run, precision=precision, compile=compile)
+
+    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        seen = [samples]
+        for _ in range(views - 1):
+            seen.append(samples if index is None else sampling.similar(index, data.labels, samples, generator))
+        parameters = augment.draw(views * len(samples), height, width, generator, colour=data.images.shape[1] == 3)
+        z = embed(data.images[torch.cat(seen)], parameters).chunk(views)
+        loss, clamped = objective_loss(
+            objective, z, data.labels[samples], generator, negatives=negatives, temperature=temperature, tau_plus=tau_plus, beta=beta
+        )
+        return loss, {"clamped": clamped}
+
+    def monitor(epoch: int) -> dict[str, float]:
+        return {"knn": _knn(model.encoder, labelled, held_out)} if monitor_every and epoch % monitor_every == 0 else {}
+
+    log = train(
+        run,
+        model,
+        step,
+        optimizer,
+        samples=len(data.images),
+        batch=batch,
+        epochs=min(epochs, 1) if environment.dry() else epochs,
+        seed=seed,
+        generator=generator,
+        on_epoch=monitor,
+        limit_steps=2 if environment.dry() else None,
+    )
+    metrics = evaluate(model.encoder, labelled, held_out, generator, released=released_probe)
+    metrics |= {f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1] for name, curve in log.items()}
+    return metrics
+
+
+def objective_loss(
+    objective: str,
+    views: tuple[Tensor, ...],
+    labels: Tensor,
+    generator: torch.Generator,
+    *,
+    negatives: int | None,
+    temperature: float,
+    tau_plus: float,
+    beta: float,
+) -> tuple[Tensor, Tensor]:
+    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor; labels [B] serve "unbiased" alone."""
+    pos, neg = losses.pairwise(*views)
+    same = losses.same_label_mask(labels, len(views)) if objective == "unbiased" else None
+    if negatives is not None and negatives < neg.shape[1]:
+        if same is None:
+            neg = losses.subsample(neg, negatives, generator)
+        else:
+            neg, same = losses.subsample(neg, negatives, generator, same)
+    if same is not None:
+        return losses.unbiased(pos, neg, same, temperature=temperature).mean(), pos.new_zeros(())
+    extra = losses.positives(*views) if len(views) > 2 else None
+    options: dict[str, Any] = {"temperature": temperature, "tau_plus": tau_plus, "beta": beta, "extra_pos": extra}
+    options["consistent"] = objective == "hard_consistent"
+    return losses.contrastive_loss(pos, neg, **options).mean(), losses.clamped_fraction(pos, neg, **options)
+
+
+def evaluate(
+    network: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
+) -> dict[str, float]:
+    """All that is measured on a trained encoder: kNN, the `frozen` probe, the `released` one on demand, and arora2019's two losses."""
+    train_x, test_x = _features(network, labelled), _features(network, held_out)
+    probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
+    metrics = {
+        "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
+        "linear": probe.accuracy,
+        "linear_top5": probe.top5,
+    }
+    if released:
+        metrics["linear_released"] = evaluation.released_probe(
+            network,
+            labelled.images,
+            labelled.labels,
+            held_out.images,
+            held_out.labels,
+            augment=augment.simclr,
+            transform=_normalised,
+            generator=generator,
+            epochs=1 if environment.dry() else 100,
+        ).accuracy
+    some = _balanced(held_out.labels, WORLD)
+    world = theory.empirical_pair_losses(nn.functional.normalize(test_x[some], dim=1), held_out.labels[some], "logistic")
+    metrics |= {"L_un": float(world.unsupervised), "L_sup_mu": float(world.supervised()), "tau": float(world.tau)}
+    return metrics
+
+
+def _data(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
+    """What is trained on, what the classifiers are fitted on, and what they are measured on."""
+    labelled = datasets.load(name, "train", device=device)
+    if evaluate_on == "validation":
+        fit, validation = datasets.holdout(labelled, 0.2, seed=0)
+        return fit, fit, validation
+    if evaluate_on != "test":
+        raise ValueError(f"evaluate_on {evaluate_on!r} is unknown; use 'test' or 'validation'")
+    data = labelled if train_split == "train" else datasets.load(name, train_split, device=device)
+    return data, labelled, datasets.load(name, "test", device=device)
+
+
+def _features(network: nn.Module, data: datasets.Dataset) -> Tensor:
+    return evaluation.features_of(network, data.images, transform=_normalised).float()
+
+
+def _normalised(images: Tensor) -> Tensor:
+    return augment.normalise(images).contiguous(memory_format=torch.channels_last)
+
+
+def _knn(network: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset) -> float:
+    train_x, test_x = _features(network, labelled), _features(network, held_out)
+    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x)))
+
+
+def _balanced(labels: Tensor, size: int) -> Tensor:
+    """The first samples of every class, alike many of each, `size` in all at most."""
+    classes = int(labels.max()) + 1
+    each = max(1, min(size // classes, int(torch.bincount(labels).min())))
+    return torch.cat([(labels == c).nonzero()[:each, 0] for c in range(classes)])
+
+
+def _check(objective: str, positives: str, tau_plus: float, beta: float, views: int) -> None:
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective {objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
+    if positives not in POSITIVES:
+        raise ValueError(f"positives {positives!r} is unknown; use one of {', '.join(POSITIVES)}")
+    if objective in ("biased", "unbiased") and (tau_plus or beta):
+        raise ValueError(f"objective {objective!r} takes neither tau_plus nor beta, got {tau_plus} and {beta}")
+    if objective == "debiased" and beta:
+        raise ValueError(f"objective 'debiased' takes no beta, got {beta}; use 'hard'")
+    if views < 2:
+        raise ValueError(f"views is {views}: a positive needs at least 2")

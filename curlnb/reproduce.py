@@ -1,0 +1,227 @@
+"""`make reproduce`: every notebook through papermill, one process each, resumable, then the report."""
+
+import concurrent.futures
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from curlnb import claims, environment, provenance, report
+from curlnb.devices import default_device
+from curlnb.store import write_json
+
+LIMIT_MINUTES = {"quick": 30, "gpu": 24 * 60, "paper": 60 * 24 * 60}
+
+
+def notebooks(selected: Iterable[str] = ()) -> list[Path]:
+    """The notebooks to run, in reading order; `selected`: files or folders, as typed. ValueError for one that is not there."""
+    root = environment.home() / "notebooks"
+    chosen = [Path(name) if Path(name).exists() else environment.home() / name for name in selected] or [root]
+    for path in chosen:
+        if not path.exists():
+            raise ValueError(f"no notebook at {path}: give a file or a folder below notebooks/")
+    found = {file.resolve() for path in chosen for file in ([path] if path.suffix == ".ipynb" else path.rglob("*.ipynb"))}
+    files = [file for file in found if ".ipynb_checkpoints" not in file.parts]
+    return sorted(files, key=lambda file: [_natural(part) for part in file.relative_to(root.resolve()).parts])
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Numbers by value and before letters: 6.3 comes before 6.20, and C.1 last."""
+    tokens = [token for token in re.split(r"(\d+)", text) if token]
+    return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
+
+
+def name_of(path: Path) -> str:
+    """A notebook's path below notebooks/ without the ending, as its settings cell says it."""
+    return path.resolve().relative_to((environment.home() / "notebooks").resolve()).with_suffix("").as_posix()
+
+
+def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int = 1, limit_minutes: float | None = None) -> int:
+    """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
+
+    jobs: notebooks at a time, each with its share of the cores. A notebook that is finished is not run again unless its code, the
+    package, the data or the profile changed; one that was interrupted goes on from its finished runs.
+    """
+    results = environment.results_root() / profile
+    results.mkdir(parents=True, exist_ok=True)
+    paths, start = notebooks(selected), time.monotonic()
+    status = _Status(results / "status.json")
+    todo = []
+    for path in paths:
+        before = status.get(name_of(path))
+        if before.get("state") == "done" and before.get("inputs") == _inputs(path, profile) and _output(results, path).exists():
+            print(f"  {name_of(path)}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
+        else:
+            todo.append(path)
+    limit = 60 * (limit_minutes or LIMIT_MINUTES.get(profile, 60))
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(_run, path, profile, results, limit, jobs): path for path in todo}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                outcome = future.result()
+                status.set(name_of(futures[future]), outcome)
+                said = f"done in {outcome['seconds']:.0f} s" if outcome["state"] == "done" else f"FAILED: {outcome['error']}"
+                print(f"  {name_of(futures[future])}: {said}", flush=True)
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()
+            _kill_all()
+            raise
+    if todo or not (results / "provenance.json").exists():
+        write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
+    page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
+    print(f"\n{report.verdict_table(claims.read(results / 'claims.csv'))}\n\nReport: {page}")
+    failed = [path for path in paths if status.get(name_of(path)).get("state") != "done"]
+    for path in failed:
+        print(f"FAILED {name_of(path)}: {status.get(name_of(path))['error']} (log: {results / status.get(name_of(path))['log']})")
+    return len(failed)
+
+
+class _Status:
+    """results/<profile>/status.json: what became of each notebook. Written by one process, from one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.states: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self.states.get(name, {})
+
+    def set(self, name: str, state: dict[str, Any]) -> None:
+        self.states[name] = state
+        write_json(self.path, self.states)
+
+
+def _inputs(path: Path, profile: str) -> str:
+    """Digest of all that a notebook's outputs follow from: its code, the package, the data's checksums, the profile."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+    package = [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
+    checksums = environment.home() / "data" / "checksums.json"
+    text = json.dumps([cells, package, checksums.read_text() if checksums.exists() else "", profile])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _output(results: Path, path: Path) -> Path:
+    return results / "notebooks" / f"{name_of(path)}.ipynb"
+
+
+_RUNNING: set[subprocess.Popen[bytes]] = set()
+
+
+def _run(path: Path, profile: str, results: Path, limit: float, jobs: int) -> dict[str, Any]:
+    """Execute one notebook in a process group of its own, within `limit` seconds; its log and progress go to a file and are echoed."""
+    name, output = name_of(path), _output(results, path)
+    log = results / "logs" / f"{name.replace('/', '--')}.log"
+    for folder in (output.parent, log.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    share = max(1, (os.cpu_count() or 1) // jobs)
+    told = {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(log), "CURLNB_RESULTS": str(environment.results_root())}
+    threads = {"OMP_NUM_THREADS": str(share), "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share))}
+    code = f"from curlnb.reproduce import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"
+    (results / "runs" / "used" / f"{name.replace('/', '--')}.txt").unlink(missing_ok=True)
+    print(f"  {name}: started", flush=True)
+    start = time.monotonic()
+    inputs = _inputs(path, profile)
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=file, stderr=file, env={**os.environ, **told, **threads}, start_new_session=True
+        )
+    _RUNNING.add(process)
+    over = threading.Event()
+    echo = threading.Thread(target=_echo, args=(log, name, over))
+    echo.start()
+    try:
+        process.wait(limit)
+        error = "" if process.returncode == 0 else _last_error(output, log)
+        state = "failed" if error else "done"
+    except subprocess.TimeoutExpired:
+        state, error = "timeout", f"not finished within {limit / 60:.0f} minutes"
+    finally:
+        _kill(process)
+        over.set()
+        echo.join()
+    seconds = round(time.monotonic() - start, 1)
+    return {"state": state, "seconds": seconds, "error": error, "log": str(log.relative_to(results)), "inputs": inputs}
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a notebook's process with its kernel and workers."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _RUNNING.discard(process)
+
+
+def _kill_all() -> None:
+    for process in list(_RUNNING):
+        _kill(process)
+
+
+def _echo(log: Path, name: str, over: threading.Event) -> None:
+    """Print the lines of progress that a notebook's runs leave in its log."""
+    at = 0
+    while not over.wait(1):
+        text = log.read_text(errors="replace")
+        for line in text[at:].splitlines():
+            if re.match(r"\d\d:\d\d:\d\d ", line):
+                print(f"    {name} {line}", flush=True)
+        at = len(text)
+
+
+def _last_error(output: Path, log: Path) -> str:
+    """One line that says what went wrong: the notebook's error output, else the log's last line."""
+    if output.exists():
+        for cell in json.loads(output.read_text())["cells"]:
+            for out in cell.get("outputs", []):
+                if out.get("output_type") == "error":
+                    return f"{out['ename']}: {out['evalue']}".splitlines()[0]
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "its process ended without a word"
+
+
+def execute(path: str, output: str, profile: str, parent: int) -> None:
+    """In a process of its own: one notebook through papermill. Ends when the process `parent` is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    import papermill
+
+    parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
+    try:
+        papermill.execute_notebook(
+            path, output, parameters, kernel_name="python3", progress_bar=False, cwd=str(Path(path).parent), start_timeout=300
+        )
+    except papermill.PapermillExecutionError as error:
+        print(error)
+        sys.exit(1)
+
+
+def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]:
+    finished = {name: state for name, state in status.states.items() if state["state"] == "done"}
+    return {
+        "profile": profile,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": provenance.commit(),
+        "device": str(default_device()),
+        "cores": os.cpu_count(),
+        "machine": {name: value for name, value in provenance.machine().items() if value},
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "notebooks": len(finished),
+        "total_seconds": round(sum(state["seconds"] for state in finished.values()), 1),
+        "last_command_seconds": round(seconds, 1),
+    }

@@ -1,0 +1,227 @@
+"""A grid of parameters x seeds -> one tidy DataFrame, by way of the run store."""
+
+import importlib
+import itertools
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from curlnb import environment
+from curlnb.devices import default_device
+from curlnb.store import Experiment, Record, Store, default_store
+
+RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
+
+
+class SweepError(RuntimeError):
+    """Runs that failed; the others of their sweep are finished and kept."""
+
+
+def sweep(
+    experiment: Experiment,
+    grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]] = ({},),
+    *,
+    seeds: int | Iterable[int] = 3,
+    store: Store | None = None,
+    workers: int | None = None,
+    **fixed: Any,
+) -> pd.DataFrame:
+    """Run `experiment` at every point of `grid` with every seed, computing only what the store does not hold.
+
+    grid: a mapping of lists (their product is run), or points (mappings), each of which may carry its own "seeds".
+    seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all points.
+    workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one a core, and on a GPU 0: this process.
+    Returns one row a run, in the grid's order: parameters, metrics, seed, seconds, device. A failed run does not stop the
+    others; SweepError names it at the end.
+    """
+    store = store or default_store()
+    jobs = [_Job(experiment, store, experiment.parameters({**fixed, **point}), seed) for point, seed in _points(grid, seeds)]
+    for job in jobs:
+        store.note_use(experiment, job.parameters, job.seed)
+    missing = list({job.key: job for job in jobs if job.find() is None}.values())
+    if missing:
+        _compute(missing, _workers(experiment) if workers is None else workers)
+    return pd.DataFrame([_row(job.find()) for job in jobs])
+
+
+def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
+    if isinstance(grid, Mapping):
+        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    points = []
+    for point in grid:
+        chosen = point.get("seeds", seeds)
+        chosen = list(range(chosen) if isinstance(chosen, int) else chosen)
+        parameters = {name: value for name, value in point.items() if name != "seeds"}
+        points += [(parameters, int(seed)) for seed in (chosen[:1] if environment.dry() else chosen)]
+    return points
+
+
+def _row(record: Record | None) -> dict[str, Any]:
+    assert record is not None
+    costs = {name: record[name] for name in ("experiment", "seed", "seconds", "device", "identity")}
+    return {**record["parameters"], **record["metrics"], **costs}
+
+
+def _workers(experiment: Experiment) -> int:
+    if default_device().type != "cpu" or environment.dry():
+        return 0
+    return int(os.environ.get("CURLNB_WORKERS", os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class _Job:
+    experiment: Experiment
+    store: Store
+    parameters: dict[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return self.experiment.key(self.parameters, self.seed)
+
+    def find(self) -> Record | None:
+        return self.store.find(self.experiment, self.parameters, self.seed)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What another process needs to do the job: plain values only."""
+        function = self.experiment.function
+        return str(self.store.root), function.__module__, function.__name__, self.parameters, self.seed
+
+    def progress(self) -> dict[str, float]:
+        try:
+            return json.loads((self.store.folder(self.experiment, self.parameters, self.seed) / "progress.json").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def __str__(self) -> str:
+        asked = {k: v for k, v in self.parameters.items() if v is not None}
+        return f"{self.experiment.name}({', '.join(f'{k}={v!r}' for k, v in asked.items())}, seed={self.seed})"
+
+
+def _compute(jobs: list[_Job], workers: int) -> None:
+    """Do the jobs, in this process or in `workers` others; raise at the end if some failed."""
+    in_a_cell = jobs[0].experiment.function.__module__ == "__main__"  # other processes cannot import it
+    with _Display(jobs) as display:
+        errors = _here(jobs, display) if workers == 0 or in_a_cell else _elsewhere(jobs, min(workers, len(jobs)), display)
+    if errors:
+        job, why = errors[0]
+        raise SweepError(f"{len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job}: {why}")
+
+
+def _here(jobs: list[_Job], display: "_Display") -> list[tuple[_Job, str]]:
+    errors = []
+    for job in jobs:
+        try:
+            job.store.run(job.experiment, job.parameters, job.seed)
+        except Exception as error:
+            errors.append((job, f"{type(error).__name__}: {error}"))
+        display.finished(job)
+    return errors
+
+
+def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tuple[_Job, str]]:
+    """Keep `workers` processes busy. A run that another sweep is at work on comes last, and is then waited for."""
+    errors: list[tuple[_Job, str]] = []
+    waiting, busy, deaths = deque((job, False) for job in jobs), {}, 0
+    pool = _pool(workers)
+    while waiting or busy:
+        while waiting and len(busy) < workers:
+            job, patient = waiting.popleft()
+            busy[pool.submit(_work, *job.arguments(), patient)] = (job, patient)
+        done, _ = wait(busy, timeout=1, return_when=FIRST_COMPLETED)
+        display.refresh([job for job, _ in busy.values()])
+        dead = False
+        for future in done:
+            job, patient = busy.pop(future)
+            try:
+                if future.result():
+                    display.finished(job)
+                else:
+                    waiting.append((job, True))
+            except BrokenProcessPool:
+                dead = True
+                waiting.append((job, patient))
+            except Exception as error:
+                errors.append((job, f"{type(error).__name__}: {error}"))
+                display.finished(job)
+        if dead:
+            deaths += 1
+            waiting.extend(busy.values())
+            busy.clear()
+            _POOLS.pop(workers, None)
+            if deaths > RETRIES:
+                return errors + [(job, "its process was killed, out of memory perhaps; try CURLNB_WORKERS=1") for job, _ in waiting]
+            pool = _pool(workers)
+    return errors
+
+
+def _work(root: str, module: str, name: str, parameters: dict[str, Any], seed: int, patient: bool) -> bool:
+    """Do one run in this process; False when it is another's and `patient` is."""
+    experiment: Experiment = getattr(importlib.import_module(module), name)
+    return Store(Path(root)).run(experiment, parameters, seed, wait=patient) is not None
+
+
+_POOLS: dict[int, ProcessPoolExecutor] = {}  # kept between sweeps: importing torch and tracing a model take seconds
+
+
+def _pool(workers: int) -> Executor:
+    if workers not in _POOLS:
+        _POOLS[workers] = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_with_parent, initargs=(os.getpid(),))
+    return _POOLS[workers]
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End this process soon after its parent was killed: an orphan would go on computing."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _Display:
+    """A bar over runs with the current ones' progress where somebody looks, a line a minute in the log where nobody does."""
+
+    def __init__(self, jobs: list[_Job]) -> None:
+        self.name, self.total, self.start, self.told = jobs[0].experiment.name, len(jobs), time.monotonic(), time.monotonic()
+        self.done: set[str] = set()
+
+    def __enter__(self) -> "_Display":
+        hidden = environment.headless() or environment.dry()
+        self.bar = tqdm(total=self.total, desc=self.name, unit="run", disable=hidden, leave=False)
+        environment.log(f"{self.name}: {self.total} runs to do")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+        if len(self.done) == self.total:
+            environment.log(f"{self.name}: {self.total} runs done in {time.monotonic() - self.start:.0f} s")
+
+    def finished(self, job: _Job) -> None:
+        self.done.add(job.key)
+        self.bar.update()
+
+    def refresh(self, busy: list[_Job]) -> None:
+        now = time.monotonic()
+        if self.bar.disable and now - self.told < 60:
+            return
+        notes = [p for p in (job.progress() for job in busy) if p]
+        text = ", ".join(f"epoch {p['done']:.1f} of {p['total']:g}" + (f", loss {p['loss']:.3f}" if "loss" in p else "") for p in notes)
+        self.bar.set_postfix_str(text)
+        if now - self.told >= 60:
+            self.told = now
+            environment.log(f"{self.name}: {len(self.done)} of {self.total} runs done; {text}")

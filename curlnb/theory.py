@@ -1,0 +1,377 @@
+"""Finite worlds: the quantities in the theorems of arora2019, computed exactly.
+
+A finite world has C latent classes and P points; a representation is a table with one row a point. Every expectation is then
+a tensor contraction in float64: nothing is sampled, and all of it can be differentiated in rho, in the class distributions
+and in the representation, so that `search` can try to break an inequality by gradient ascent.
+
+Leading batch dimensions are worlds of their own: rho [..., C], D [..., C, P], f [..., P, d].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.optimize import linprog, minimize
+from torch import Tensor
+
+KINDS = ("hinge", "logistic")
+TASKS = ("proportional", "uniform")
+
+
+# Worlds
+
+
+@dataclass(frozen=True)
+class World:
+    """Latent classes of arora2019, Section 2, over finitely many points.
+
+    rho: [..., C] probability of each class; D: [..., C, P] distribution of each class over the points (classes may overlap).
+    Raises ValueError if the shapes do not fit or a distribution does not sum to one.
+    """
+
+    rho: Tensor
+    D: Tensor
+
+    def __post_init__(self) -> None:
+        if self.D.ndim < 2 or self.rho.shape != self.D.shape[:-1]:
+            raise ValueError(f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] and [..., C, P]")
+        for name, values in (("rho", self.rho), ("D", self.D)):
+            total = values.detach().sum(-1)
+            if bool((values.detach() < 0).any()) or not torch.allclose(total, torch.ones_like(total), atol=1e-6):
+                raise ValueError(f"{name} is no probability distribution: its last dimension must be >= 0 and sum to 1")
+
+
+def random_world(
+    generator: torch.Generator, classes: int, points: int, *, batch: tuple[int, ...] = (), spread: float = 2.0, uniform: bool = False
+) -> World:
+    """A world with log-normal rho and D, in float64 on the generator's device.
+
+    spread: standard deviation of the logits; 0 makes every class the same, 5 or more nearly a point each.
+    uniform: True gives every class the same probability.
+    """
+    rho_logits = torch.randn(*batch, classes, generator=generator, dtype=torch.float64, device=generator.device)
+    D_logits = torch.randn(*batch, classes, points, generator=generator, dtype=torch.float64, device=generator.device)
+    return World(torch.softmax(rho_logits * (not uniform), -1), torch.softmax(spread * D_logits, -1))
+
+
+def tau(rho: Tensor) -> Tensor:
+    """Probability that two independent classes are the same, sum_c rho_c^2 (arora2019, Section 4). rho [..., C] -> [...]."""
+    return rho.square().sum(-1)
+
+
+def intraclass_deviation(world: World, f: Tensor) -> Tensor:
+    """s(f) = E_{c ~ nu}[ sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| ] with nu proportional to rho^2 (arora2019, Eq. 9). -> [...]."""
+    mean = world.D @ f  # [..., C, d]
+    second = torch.einsum("...cx,...xi,...xj->...cij", world.D, f, f)
+    covariance = second - mean.unsqueeze(-1) * mean.unsqueeze(-2)
+    deviation = torch.linalg.eigvalsh(covariance)[..., -1].clamp_min(0).sqrt()  # [..., C]
+    norm = (world.D @ f.norm(dim=-1, keepdim=True)).squeeze(-1)  # [..., C]
+    return (world.rho.square() * deviation * norm).sum(-1) / tau(world.rho)
+
+
+# Losses
+
+
+def loss(v: Tensor, kind: str) -> Tensor:
+    """The loss of one difference of scores, k = 1 (arora2019, Section 2): max(0, 1 - v) or log2(1 + e^-v); l(0) = 1 for both."""
+    if kind == "hinge":
+        return (1 - v).clamp_min(0)
+    if kind == "logistic":
+        return -F.logsigmoid(v) / math.log(2)
+    raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
+
+
+def task_weights(rho: Tensor, tasks: str = "proportional") -> Tensor:
+    """Probability of every ordered pair of distinct classes, [..., C, C] with a zero diagonal.
+
+    "proportional": as arora2019's Definition 2.2 draws tasks, rho_c rho_c' / (1 - tau).
+    "uniform": every pair alike, for which Lemma 4.3 fails unless rho is uniform too.
+    """
+    classes = rho.shape[-1]
+    if classes < 2:
+        raise ValueError(f"a task needs 2 classes, and this world has {classes}")
+    if tasks not in TASKS:
+        raise ValueError(f"tasks {tasks!r} is unknown: use 'proportional' or 'uniform'")
+    weights = rho.unsqueeze(-1) * rho.unsqueeze(-2)
+    if tasks == "uniform":
+        weights = torch.ones_like(weights)
+    weights = weights * (1 - torch.eye(classes, dtype=rho.dtype, device=rho.device))
+    return weights / weights.sum((-2, -1), keepdim=True)
+
+
+@dataclass(frozen=True)
+class PairLosses:
+    """The loss of every ordered pair of classes; each average of arora2019, Section 4, is a weighted mean of these two matrices.
+
+    rho: [..., C].
+    contrastive: [..., C, C], E l(f(x).(f(x+) - f(x-))) with x, x+ ~ D_c and x- ~ D_c' in entry (c, c').
+    mean_classifier: [..., C, C], E l(f(x).(mu_c - mu_c')) with x ~ D_c; its diagonal is l(0) = 1.
+    Jensen's inequality makes `contrastive` the larger one, entry by entry: that is the whole of Lemma 4.3.
+    """
+
+    rho: Tensor
+    contrastive: Tensor
+    mean_classifier: Tensor
+
+    @property
+    def tau(self) -> Tensor:
+        return tau(self.rho)
+
+    @property
+    def unsupervised(self) -> Tensor:
+        """L_un (Definition 2.3, k = 1)."""
+        return torch.einsum("...c,...e,...ce->...", self.rho, self.rho, self.contrastive)
+
+    @property
+    def same_class(self) -> Tensor:
+        """L_un^= (Section 4.2): the negative comes from the anchor's own class. At least 1."""
+        return (self.rho.square() * self.contrastive.diagonal(dim1=-2, dim2=-1)).sum(-1) / self.tau
+
+    @property
+    def different_class(self) -> Tensor:
+        """L_un^!= (Section 4.2): the negative comes from another class; L_un = tau L_un^= + (1 - tau) L_un^!= (Eq. 8)."""
+        return (task_weights(self.rho) * self.contrastive).sum((-2, -1))
+
+    def supervised(self, tasks: str = "proportional") -> Tensor:
+        """L_sup^mu (Definitions 2.1 and 2.2): binary tasks, uniform D_T, each class's mean as its classifier."""
+        return (task_weights(self.rho, tasks) * self.mean_classifier).sum((-2, -1))
+
+    def bound(self, gen: Tensor | float = 0.0) -> Tensor:
+        """(L_un - tau + gen) / (1 - tau): the right side of Lemma 4.3 (gen = 0) and of Theorem 4.1 (gen = Gen_M).
+
+        Written as a sum over pairs, since L_un - tau loses its digits to cancellation as tau tends to 1.
+        """
+        classes = self.rho.shape[-1]
+        surplus = self.contrastive - torch.eye(classes, dtype=self.rho.dtype, device=self.rho.device)
+        weights = self.rho.unsqueeze(-1) * self.rho.unsqueeze(-2)
+        distinct = (weights - torch.diag_embed(self.rho.square())).sum((-2, -1))
+        return ((weights * surplus).sum((-2, -1)) + gen) / distinct
+
+    def ratio(self, tasks: str = "proportional") -> Tensor:
+        """Left side of Lemma 4.3 over its right side; nan where the right side is below 1e-9 and both may vanish."""
+        bound = self.bound()
+        return self.supervised(tasks) / torch.where(bound < 1e-9, math.nan, bound)
+
+
+def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
+    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as P^3."""
+    if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
+        raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
+    D = world.D
+    similarity = f @ f.mT  # [..., P, P]
+    table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]
+    per_point = torch.einsum("...xpn,...en->...xpe", table, D)  # the negative averaged out first: the cheapest order
+    contrastive = torch.einsum("...xpe,...cx,...cp->...ce", per_point, D, D)
+    scores = f @ (D @ f).mT  # [..., P, C], the mean classifier's
+    margins = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., P, C, C]
+    mean_classifier = torch.einsum("...cx,...xce->...ce", D, loss(margins, kind))
+    return PairLosses(world.rho, contrastive, mean_classifier)
+
+
+def empirical_pair_losses(features: Tensor, labels: Tensor, kind: str, *, rho: Tensor | None = None, chunk: int = 1 << 18) -> PairLosses:
+    """The same for data: every sample is a point, and D_c is uniform over the samples of class c.
+
+    features: [n, d], in whose dtype losses are computed (their sums in float64); labels: int64 [n] in 0..C-1, no class empty.
+    rho: [C], by default the shares of the labels. chunk: table entries held at once. Takes sum_c n_c^2 n evaluations of the loss.
+    """
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        raise ValueError(f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use [n, d] and [n]")
+    counts = torch.bincount(labels)
+    if bool((counts == 0).any()):
+        raise ValueError(f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 without gaps")
+    n, classes = len(labels), len(counts)
+    one_hot = F.one_hot(labels, classes).to(features.dtype)
+    mean = one_hot.mT @ features / counts.unsqueeze(1)  # [C, d]
+    rows, mean_rows = [], []
+    for c in range(classes):
+        anchors = features[labels == c]
+        similarity = anchors @ features.mT  # [n_c, n]
+        positive = similarity[:, labels == c]  # [n_c, n_c]
+        total = torch.zeros(n, dtype=torch.float64, device=features.device)
+        step = max(1, chunk // (n * len(anchors)))
+        for start in range(0, len(anchors), step):
+            v = positive[start : start + step].unsqueeze(-1) - similarity[start : start + step].unsqueeze(-2)
+            total += loss(v, kind).flatten(0, 1).sum(0, dtype=torch.float64)
+        rows.append((total @ one_hot.double()) / (counts[c] ** 2 * counts))
+        scores = anchors @ mean.mT  # [n_c, C]
+        mean_rows.append(loss(scores[:, c : c + 1] - scores, kind).double().mean(0))
+    shares = counts.double() / n if rho is None else rho.double()
+    return PairLosses(shares, torch.stack(rows), torch.stack(mean_rows))
+
+
+def supervised_loss(world: World, f: Tensor, kind: str, tasks: str = "proportional") -> float:
+    """L_sup(f) (arora2019, Eq. 4 and Definition 2.2): binary tasks, the best linear classifier of each, for one world.
+
+    The infimum is found by linear programming (hinge) or L-BFGS (logistic, to about 1e-6; it may lie at infinity).
+    """
+    points = f.detach().cpu().double().numpy()
+    D = world.D.detach().cpu().double().numpy()
+    weights = task_weights(world.rho.detach(), tasks).cpu().numpy()
+    total = 0.0
+    for c, e in zip(*np.triu_indices(len(D), k=1), strict=True):
+        mass = np.concatenate([D[c], D[e]]) / 2
+        signed = np.concatenate([points, -points])  # a binary classifier is one direction w, right where w.f > 0
+        total += 2 * weights[c, e] * _best_direction(signed[mass > 0], mass[mass > 0], kind)
+    return float(total)
+
+
+def _best_direction(points: np.ndarray, mass: np.ndarray, kind: str) -> float:
+    """inf over w of sum_i mass_i l(w.points_i)."""
+    n, d = points.shape
+    if kind == "hinge":  # minimise mass.slack with slack >= 0 and slack >= 1 - w.points
+        bounds = [(None, None)] * d + [(0, None)] * n
+        constraint = np.hstack([-points, -np.eye(n)])
+        return float(linprog(np.concatenate([np.zeros(d), mass]), A_ub=constraint, b_ub=-np.ones(n), bounds=bounds).fun)
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        margins = torch.tensor(points @ w)
+        slope = -torch.sigmoid(-margins).numpy() / math.log(2)
+        return float(mass @ loss(margins, kind).numpy()), (mass * slope) @ points
+
+    return float(minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).fun)
+
+
+# Search
+
+
+class Found(NamedTuple):
+    """What `search` returns: the largest value, the world and the representation that attain it, and how it got there."""
+
+    value: float
+    world: World
+    f: Tensor  # [P, d]
+    history: Tensor  # [steps, restarts], the objective along every ascent
+
+
+def search(
+    objective: Callable[[World, Tensor], Tensor],
+    classes: int,
+    points: int,
+    dim: int,
+    *,
+    generator: torch.Generator,
+    steps: int = 300,
+    restarts: int = 16,
+    radius: float | None = None,
+    rho: Tensor | None = None,
+    lr: float = 0.1,
+) -> Found:
+    """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random worlds at once.
+
+    objective: (world, f) -> [restarts], to be made large: left side over right side, or left side minus right side.
+    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too.
+    A value that is not finite never counts as the best (0/0 where both sides vanish), and its gradient is dropped.
+    """
+    device = generator.device
+
+    def start(*shape: int) -> Tensor:
+        return torch.randn(restarts, *shape, generator=generator, dtype=torch.float64, device=device)
+
+    rho_logits, D_logits, table = (start(classes), 2 * start(classes, points), start(points, dim))
+    if rho is not None:
+        rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
+    parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]
+    for parameter in parameters:
+        parameter.requires_grad_()
+    optimizer = torch.optim.Adam(parameters, lr=lr, maximize=True)
+    history = torch.empty(steps, restarts, dtype=torch.float64, device=device)
+    best, best_world, best_f = -math.inf, None, None
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = lr * (1 - step / steps)
+        world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
+        f = table if radius is None else table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
+        value = objective(world, f)
+        history[step] = value.detach()
+        ranked = value.detach().nan_to_num(-math.inf, -math.inf, -math.inf)
+        top = int(ranked.argmax())
+        if float(ranked[top]) > best:
+            best, best_f = float(ranked[top]), f[top].detach().clone()
+            best_world = World(world.rho[top].detach().clone(), world.D[top].detach().clone())
+        optimizer.zero_grad()
+        torch.where(value.isfinite(), value, 0.0).sum().backward()
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
+        optimizer.step()
+    if best_world is None or best_f is None:
+        raise ValueError("the objective was not finite at any step: give one that is finite on a random world")
+    return Found(best, best_world, best_f, history)
+
+
+# Generalisation
+
+
+def loss_constants(kind: str, radius: float, k: int = 1) -> tuple[float, float]:
+    """(eta, B) of arora2019, Lemma A.2: the Lipschitz constant of l in the Euclidean norm, and its largest value.
+
+    Differences of scores lie in [-2 R^2, 2 R^2]. Hinge: eta = 1, B = 1 + 2 R^2.
+    Logistic: eta = 1/ln 2 (the paper says 1, which holds for the natural logarithm), B = log2(1 + k e^{2 R^2}).
+    """
+    if kind == "hinge":
+        return 1.0, 1 + 2 * radius**2
+    if kind == "logistic":
+        return 1 / math.log(2), float(np.logaddexp(0, math.log(k) + 2 * radius**2)) / math.log(2)
+    raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
+
+
+class Generalization(NamedTuple):
+    """The three terms of Gen_M; `total` is their sum."""
+
+    complexity: float
+    deviation: float
+    hoeffding: float
+
+    @property
+    def total(self) -> float:
+        return self.complexity + self.deviation + self.hoeffding
+
+
+def generalization(rademacher: float, samples: int, radius: float, kind: str, *, delta: float = 0.05, k: int = 1) -> Generalization:
+    """Gen_M of arora2019, Lemma A.2 (k = 1: Lemma 4.2), with the constants that its proof yields.
+
+    L_un(f_hat) <= L_un(f) + complexity + deviation + hoeffding for all f, with probability at least 1 - delta, where
+    - complexity = 2 sqrt(2) sqrt(6 k) eta R R_S(F) / M: the 2 is Eq. 17's, sqrt(2) Theorem A.3's (vector contraction),
+      sqrt(6 k) R the bound on the Jacobian of the scores, eta the Lipschitz constant of the loss (`loss_constants`);
+    - deviation = 3 B sqrt(log(4/delta) / 2M): Eq. 17 at confidence delta/2, rescaled from [0, 1] to [0, B];
+    - hoeffding = B sqrt(log(2/delta) / 2M): for the best f, at confidence delta/2 (the paper prints 3 B, which is more than needed).
+
+    rademacher: R_S(F) over the (k + 2) M points of S and all d coordinates, as a sum (Eq. 16). samples: M. radius: R. delta in (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
+    eta, largest = loss_constants(kind, radius, k)
+    complexity = 2 * math.sqrt(2) * math.sqrt(6 * k) * eta * radius * rademacher / samples
+    deviation = 3 * largest * math.sqrt(math.log(4 / delta) / (2 * samples))
+    return Generalization(complexity, deviation, largest * math.sqrt(math.log(2 / delta) / (2 * samples)))
+
+
+def rademacher_average(
+    supremum: Callable[[Tensor], Tensor], points: int, dim: int, *, generator: torch.Generator, draws: int = 1000
+) -> tuple[float, float]:
+    """R_S(F) = E_sigma sup_f <sigma, f|S> (arora2019, Section 4.1), a sum over points and coordinates, not divided by them.
+
+    supremum: signs [draws, points, dim] -> [draws], the largest inner product that a member of F reaches.
+    Returns the Monte Carlo estimate and its standard error.
+    """
+    shape = (draws, points, dim)
+    signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device).double() - 1
+    values = supremum(signs)
+    return float(values.mean()), float(values.std() / math.sqrt(draws))
+
+
+def linear_supremum(inputs: Tensor, norm: str = "frobenius", radius: float = 1.0) -> Callable[[Tensor], Tensor]:
+    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form: the dual norm of sum_j sigma_j x_j^T.
+
+    inputs: [points, p]. norm: "frobenius" (its own dual) or "spectral" (its dual is the nuclear norm).
+    With dim = 1 both are the class G = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
+    """
+    if norm not in ("frobenius", "spectral"):
+        raise ValueError(f"norm {norm!r} is unknown: use 'frobenius' or 'spectral'")
+    dual = "fro" if norm == "frobenius" else "nuc"
+    return lambda signs: radius * torch.linalg.matrix_norm(signs.mT @ inputs.to(signs), ord=dual)

@@ -1,0 +1,146 @@
+"""One training loop for every family: a step function that returns a loss is its only variable part."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from curlnb import devices
+from curlnb.store import Run
+
+Step = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
+"""From the indices [batch] of a batch's samples to its loss and to scalars worth logging, all 0-dim, left on the device."""
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot go on: its loss is no longer finite."""
+
+
+def accelerated(function: Callable[..., Any], run: Run, *, precision: str, compile: bool) -> Callable[..., Any]:
+    """`function` under bf16 autocast and torch.compile where asked for and where the machine can; what was used is noted in the run.
+
+    precision: "float32" or "bf16". Losses compute in float32 either way (see `losses`).
+    """
+    precision, compile, missing = devices.admitted(precision, compile, run.device)
+    run.notes.update(precision=precision, compiled=compile, **({"fallback": missing} if missing else {}))
+    compiled = torch.compile(function, dynamic=False) if compile else function
+    if precision == "float32":
+        return compiled
+
+    def autocast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(run.device.type, torch.bfloat16):
+            return compiled(*args, **kwargs)
+
+    return autocast
+
+
+def train(
+    run: Run,
+    model: nn.Module,
+    step: Step,
+    optimizer: Optimizer,
+    *,
+    samples: int,
+    batch: int,
+    epochs: int,
+    seed: int,
+    generator: torch.Generator,
+    on_epoch: Callable[[int], Mapping[str, float]] | None = None,
+    checkpoint_seconds: float = 60.0,
+    limit_steps: int | None = None,
+) -> dict[str, list[float]]:
+    """Train for `epochs` passes over `samples` samples in shuffled batches of `batch`, the last short one dropped.
+
+    model: holds all state that is trained or tracked (momentum encoders and queues too), so that it is saved whole.
+    generator: where `step` draws from; its state is saved, so that a resumed run draws what the uninterrupted one would.
+    on_epoch(epoch) with epoch counted from 1 returns scalars to log, after each epoch.
+    checkpoint_seconds: a checkpoint is written when that long has passed since the last. limit_steps ends early (dry runs).
+    Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
+    resumed returns the same bits. Raises TrainingError, with the step, at the end of the epoch in which a loss is not finite.
+    """
+    steps = samples // batch if limit_steps is None else min(samples // batch, limit_steps)
+    if steps == 0:
+        raise ValueError(f"a batch of {batch} is larger than the {samples} samples; use a smaller batch")
+    epoch, at, seconds_before = 0, 0, 0.0
+    log: dict[str, list[float]] = {}
+    so_far: dict[str, Tensor] = {}  # this epoch's scalars, a step each, left on the device
+    if saved := run.load_checkpoint():
+        tensors, state = saved
+        _restore(model, optimizer, generator, tensors, state)
+        epoch, at, log, seconds_before = state["epoch"], state["step"], state["log"], state["seconds"]
+        so_far = {name.removeprefix("log/"): t for name, t in tensors.items() if name.startswith("log/")}
+
+    start = last = time.monotonic()
+    while epoch < epochs:
+        model.train()
+        order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(run.device)
+        while at < steps:
+            loss, scalars = step(order[at * batch : (at + 1) * batch])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            for name, value in {"loss": loss, **scalars}.items():
+                so_far.setdefault(name, torch.zeros(steps, device=run.device))[at] = value.detach()
+            at += 1
+            now = time.monotonic()
+            if now - last > checkpoint_seconds and (at < steps or epoch + 1 < epochs):
+                last = now
+                _check_finite(so_far["loss"][:at], epoch, steps, optimizer)
+                tensors, state = _state(model, optimizer, generator)
+                tensors |= {f"log/{name}": t for name, t in so_far.items()}
+                run.save_checkpoint(tensors, state | {"epoch": epoch, "step": at, "log": log, "seconds": seconds_before + now - start})
+            run.progress(epoch + at / steps, epochs)
+        _check_finite(so_far["loss"], epoch, steps, optimizer)
+        for name, values in so_far.items():
+            log.setdefault(name, []).append(values.mean().item())
+        epoch, at, so_far = epoch + 1, 0, {}
+        if on_epoch is not None:
+            for name, value in on_epoch(epoch).items():
+                log.setdefault(name, []).append(value)
+        run.progress(epoch, epochs, loss=log["loss"][-1])
+    return log
+
+
+def _check_finite(losses: Tensor, epoch: int, steps: int, optimizer: Optimizer) -> None:
+    bad = (~losses.isfinite()).nonzero()
+    if len(bad):
+        step, rate = epoch * steps + int(bad[0]), optimizer.param_groups[0]["lr"]
+        raise TrainingError(
+            f"the loss is {losses[bad[0, 0]].item()} at step {step} (epoch {epoch + 1}), learning rate {rate:g}: "
+            "try a smaller learning rate, a larger temperature, a smaller beta, weight_clip='rescale', or precision='float32'"
+        )
+
+
+def _state(model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that decides the rest of a run, as tensors and JSON."""
+    tensors = {f"model/{name}": t for name, t in model.state_dict().items()}
+    tensors |= {"generator": generator.get_state(), "random": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        tensors["random/cuda"] = torch.cuda.get_rng_state()
+    scalars = {}
+    for index, values in optimizer.state_dict()["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer/{index}/{name}"] = value
+            else:
+                scalars[f"{index}/{name}"] = value
+    return tensors, {"optimizer": scalars, "groups": optimizer.state_dict()["param_groups"]}
+
+
+def _restore(
+    model: nn.Module, optimizer: Optimizer, generator: torch.Generator, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+) -> None:
+    model.load_state_dict({name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")})
+    generator.set_state(tensors["generator"].cpu())
+    torch.set_rng_state(tensors["random"].cpu())
+    if "random/cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random/cuda"].cpu())
+    saved = {name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")} | state["optimizer"]
+    per_parameter: dict[int, dict[str, Any]] = {}
+    for path, value in saved.items():
+        index, name = path.split("/")
+        per_parameter.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": per_parameter, "param_groups": state["groups"]})

@@ -1,0 +1,172 @@
+"""The store's promises: computed once, written whole, found again, and the same after a crash."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import toy
+import torch
+
+from curlnb import provenance
+from curlnb.store import Run, Store, StoreError, write_atomically
+from curlnb.sweep import SweepError, sweep
+
+HERE = Path(__file__).parent
+
+
+def test_a_run_is_computed_once_and_found_again(tmp_path):
+    where = str(tmp_path / "count")
+    for _ in range(2):
+        table = sweep(toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0)
+    assert list(table["twice"]) == [0, 2, 4]
+    assert Path(where).read_text().split() == ["0", "1", "2"]
+
+
+def test_an_unknown_parameter_is_named(tmp_path):
+    with pytest.raises(StoreError, match="no parameter 'widht'; it has .*width"):
+        sweep(toy.regression, [{"widht": 3}], store=Store(tmp_path))
+
+
+def test_a_default_given_or_left_out_is_the_same_run():
+    assert toy.regression.identity({}, 0) == toy.regression.identity({"width": 16}, 0)
+    assert toy.regression.identity({}, 0) != toy.regression.identity({"width": 8}, 0)
+    assert toy.regression.identity({}, 0) != toy.regression.identity({}, 1)
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+
+    def half(p: Path) -> None:
+        p.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, half)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 8, 13, 20])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
+    """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the log all go on."""
+    whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
+    folder = Store(tmp_path / "cut").folder(toy.regression, {}, 3)
+    saves = 0
+
+    class Stopped(Exception):
+        pass
+
+    class Fragile(Run):
+        def save_checkpoint(self, tensors, state):
+            nonlocal saves
+            super().save_checkpoint(tensors, state)
+            saves += 1
+            if saves == stop_after:
+                raise Stopped
+
+    folder.mkdir(parents=True)
+    torch.manual_seed(3)
+    with pytest.raises(Stopped):
+        toy.regression.function(Fragile(folder), seed=3, **toy.regression.parameters({}))
+    torch.manual_seed(99)  # whatever happened in between
+    resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
+    assert resumed["metrics"] == whole["metrics"]
+    arrays = [Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")]
+    assert torch.equal(*arrays)
+
+
+def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
+    """kill -9 of the whole process group at random moments: nothing lost, nothing twice, no half-written file."""
+
+    def start(store: Path, table: Path) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([sys.executable, HERE / "killed_sweep.py", store, table], start_new_session=True, env=environment)
+
+    assert start(tmp_path / "whole", tmp_path / "whole.json").wait(120) == 0
+    chance = random.Random(0)
+    for _ in range(20):
+        process = start(tmp_path / "cut", tmp_path / "cut.json")
+        started = time.monotonic()
+        until = chance.uniform(0.5, 3.5) if chance.random() < 0.8 else chance.uniform(3.5, 5)
+        while time.monotonic() - started < until and process.poll() is None:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for path in (tmp_path / "cut").rglob("*.json"):
+            if not path.name.startswith("."):
+                json.loads(path.read_text())
+    assert start(tmp_path / "cut", tmp_path / "cut.json").wait(120) == 0
+    assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
+    leftovers = [p.name for p in (tmp_path / "cut").rglob("*") if p.is_file() and p.name not in ("run.json", "arrays.safetensors", "lock")]
+    assert leftovers == []
+
+
+def test_two_processes_that_want_one_run_train_it_once(tmp_path):
+    code = (
+        "import sys, toy; from pathlib import Path; from curlnb.store import Store;"
+        "print(Store(Path(sys.argv[1])).run(toy.counted, {'where': sys.argv[2], 'pause': 1.0}, 5)['metrics'])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "count")]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
+    assert (tmp_path / "count").read_text() == "5\n"
+
+
+def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    store = Store(tmp_path / "runs")
+    with pytest.raises(SweepError, match=r"1 of 4 runs failed.*seed=7.*seven will not do"):
+        sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 7, 2], store=store, workers=2)
+    table = sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2)
+    assert list(table["seed_squared"]) == [0, 1, 4]
+
+
+def test_points_may_carry_their_own_seeds(tmp_path):
+    table = sweep(toy.counted, [{"where": str(tmp_path / "c"), "seeds": [4]}], seeds=2, store=Store(tmp_path / "r"), workers=0)
+    assert list(table["seed"]) == [4]
+
+
+def test_comments_docstrings_and_layout_do_not_change_the_code_digest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    versions = {
+        "first": "LIMIT = 3\ndef helper(x):\n    return x + LIMIT\ndef f(run, *, seed):\n    return {'a': helper(seed)}\n",
+        "same": 'LIMIT = 3\n\n\ndef f(run, *, seed):\n    "Words."\n    # more\n    return {"a": helper(seed)}\n'
+        "def unused():\n    pass\ndef helper(x):\n    return x + (LIMIT)\n",
+        "other": "LIMIT = 4\ndef helper(x):\n    return x + LIMIT\ndef f(run, *, seed):\n    return {'a': helper(seed)}\n",
+    }
+    digests = {}
+    for name, text in versions.items():
+        (tmp_path / "versioned.py").write_text(text)
+        sys.modules.pop("versioned", None)
+        provenance._parse.cache_clear()
+        provenance._digest.cache_clear()
+        digests[name] = provenance.code_digest(__import__("versioned").f)
+    assert digests["first"] == digests["same"] != digests["other"]
+
+
+def test_the_code_digest_follows_calls_into_other_modules():
+    reached = set()
+    original = provenance._dump
+    provenance._digest.cache_clear()
+    try:
+        provenance._dump = lambda node: reached.add(getattr(node, "name", "")) or original(node)
+        provenance.code_digest(toy.regression.function)
+    finally:
+        provenance._dump = original
+        provenance._digest.cache_clear()
+    assert {"regression", "train", "_check_finite", "_restore"} <= reached
+    assert not {"fragile", "write_atomically"} & reached  # neither a neighbour nor the store, which keeps numbers and makes none
+
+
+def test_a_reference_store_computes_nothing(tmp_path):
+    store = Store(tmp_path / "runs", reference=tmp_path / "reference")
+    with pytest.raises(StoreError, match="no reference run of toy.counted"):
+        sweep(toy.counted, [{"where": str(tmp_path / "count")}], seeds=1, store=store)
+    assert not (tmp_path / "count").exists()

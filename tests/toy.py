@@ -1,0 +1,52 @@
+"""Small experiments for the tests of the store, the sweep and the training loop; importable by worker processes."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from curlnb.store import Run, experiment
+from curlnb.training import train
+
+
+@experiment
+def regression(run: Run, *, seed: int, width: int = 16, epochs: int = 4, pause: float = 0.0, checkpoint_seconds: float = 0.0) -> dict:
+    """Fit noisy inputs with dropout; its result depends on every random stream that a resume must restore."""
+    data = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
+    model = nn.Sequential(nn.Linear(8, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    noise = torch.Generator().manual_seed(seed)
+
+    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        time.sleep(pause)
+        x = data[indices] + 0.1 * torch.randn(len(indices), 8, generator=noise)
+        loss = (model(x).squeeze(1) - data[indices].sum(1)).square().mean()
+        return loss, {"largest": x.max()}
+
+    log = train(
+        run, model, step, optimizer, samples=256, batch=32, epochs=epochs, seed=seed, generator=noise, checkpoint_seconds=checkpoint_seconds
+    )
+    run.arrays["weight"] = model[0].weight
+    return {"loss": log["loss"][-1], "largest": log["largest"], "total": model[4].weight.sum().item()}
+
+
+@experiment
+def counted(run: Run, *, seed: int, where: str, pause: float = 0.0) -> dict:
+    """Leaves one line in `where` each time that it is really computed."""
+    with open(where, "a") as file:
+        file.write(f"{seed}\n")
+    time.sleep(pause)
+    return {"twice": 2 * seed}
+
+
+@experiment
+def fragile(run: Run, *, seed: int, mark: str) -> dict:
+    """Dies like a process out of memory the first time, fails by an exception at seed 7."""
+    if seed == 7:
+        raise RuntimeError("seven will not do")
+    if seed == 1 and not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(137)
+    return {"seed_squared": seed**2}
