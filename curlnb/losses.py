@@ -18,16 +18,16 @@ e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is computed 
 """
 
 import math
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-HOLE = -1e30  # stands for log 0 where a negative does not count: finite, so that no gradient is inf - inf
+HOLE = -1e20  # the similarity of a negative that does not count: e^HOLE is 0, but no gradient meets inf - inf
 
-Floor = Literal["sphere"] | float | None
-Clip = Literal["rescale", "clamp"] | None
+Floor = str | float | None  # "sphere", a number or None
+Clip = str | None  # "rescale", "clamp" or None
 
 
 def contrastive_loss(
@@ -60,7 +60,8 @@ def contrastive_loss(
         left for the other classes: it is put on the floor. Nothing bounds it from above.
     detach_weights: no gradient through the weights. The default lets it flow, as the released code does.
     weight_clip: what the weights see instead of u = s/t. "rescale": 2u / max|u|, over all negatives of the call (robinson2021, Fig. 14,
-        made for scores that are not on a sphere); "clamp": u cut to [-2, 2], which that figure's caption says.
+        for scores that are not on a sphere; the negative that holds the maximum gets a gradient from every anchor's weights); "clamp": u
+        cut to [-2, 2], which is what that figure's caption says.
     weight_sign: -1 turns the weights round, so that easy negatives weigh more (the released graph code).
     Raises ValueError, in one line, for an argument out of range or shapes that do not match.
     """
@@ -154,7 +155,7 @@ class Pairs(NamedTuple):
 
 
 def pairwise(z1: Tensor, z2: Tensor, *more: Tensor) -> Pairs:
-    """Similarities of a batch seen in v views of [B, d] each (unit vectors, in one order): v = 2 is SimCLR's batch, N = 2B - 2.
+    """Similarities of a batch seen in v views of [B, d] each (unit vectors, items in one order): v = 2 is SimCLR's, with N = 2B - 2.
 
     All n = vB embeddings are anchors, view 1 first. `pos` [n]: to the same item's next view, cyclically; `neg` [n, v(B-1)]: to every view
     of the other items, view 1 first, items in order. For v > 2, `positives` gives the M = v - 1 positives of each anchor.
@@ -197,7 +198,7 @@ def subsample(neg: Tensor, n: int, generator: Generator | None, *others: Tensor)
     return taken if others else taken[0]
 
 
-def curl_loss(anchor: Tensor, positive: Tensor, negatives: Tensor, kind: Literal["logistic", "hinge"] = "logistic") -> Tensor:
+def curl_loss(anchor: Tensor, positive: Tensor, negatives: Tensor, kind: str = "logistic") -> Tensor:
     """l(v) with v_i = f(x).(f(x+) - f(x_i^-)), an anchor each (arora2019, Definition 2.3; blocks: Eq. 12). Returns [n].
 
     anchor: [n, d]; positive: [n, d], or a block [n, b, d]; negatives: [n, k, d], or blocks [n, k, b, d]. A block stands for its mean; b
@@ -208,9 +209,9 @@ def curl_loss(anchor: Tensor, positive: Tensor, negatives: Tensor, kind: Literal
         raise ValueError(f"kind must be 'logistic' or 'hinge', not {kind!r}")
     positive = positive.mean(1) if positive.dim() == 3 and positive.shape[1] else positive
     negatives = negatives.mean(2) if negatives.dim() == 4 and negatives.shape[2] else negatives
-    n_d = tuple(anchor.shape)
-    if anchor.dim() != 2 or positive.shape != n_d or negatives.dim() != 3 or negatives[:, 0].shape != n_d:
-        shapes = f"anchor {n_d}, positive {tuple(positive.shape)}, negatives {tuple(negatives.shape)}"
+    n_d, n_k_d = tuple(anchor.shape), tuple(negatives.shape)
+    if anchor.dim() != 2 or positive.shape != n_d or len(n_k_d) != 3 or (n_k_d[0], n_k_d[2]) != n_d or n_k_d[1] == 0:
+        shapes = f"anchor {n_d}, positive {tuple(positive.shape)}, negatives {n_k_d}"
         raise ValueError(f"need anchor [n, d], positive [n, (b,) d], negatives [n, k >= 1, (b,) d]; blocks averaged, they are {shapes}")
     with torch.autocast(anchor.device.type, enabled=False):
         anchor, positive, negatives = _upcast(anchor, positive, negatives)
@@ -229,7 +230,8 @@ def jsd_loss(
     sp is the softplus; E_q is over the other graphs under weights e^{beta T}. The node's own graph enters neither sum nor normaliser (in
     the released code it is in both). beta = 0, tau_plus = 0 is InfoGraph's loss when averaged over nodes; T = 0 has loss 0.
     tau_plus: the chance that another graph is of the anchor's class. E_q sp(T) becomes (E_q sp(T) - tau+ sp(T_own)) / tau-, which is
-    Eq. 4 with sp for exp and M = 1, floored at 0, the least sp can be: below it, the other graphs give the node no gradient.
+    Eq. 4 with sp for exp and M = 1, floored at 0, the least sp can be: below it, the other graphs get no gradient from the node. (The
+    released code fixes tau+ at 0.5, and adds tau+/tau- sp(T_own) where this subtracts it.)
     weight_sign, weight_clip: as in `contrastive_loss`, on u = T; beta = 10 overflows a training run without a clip.
     """
     _check_ranges(1.0, tau_plus, beta, None, None, weight_clip, weight_sign)
@@ -291,6 +293,7 @@ def _log_ratio(
         seen = _seen_by_weights(s, t, clip, sign, mask)
         hardest = (top if seen is s else _max(seen)) if centres is None else centres.hardest
         log_w = slope * (seen - hardest)
+        log_w = log_w if mask is None else log_w.masked_fill(~mask, HOLE)  # beta may be so small that it would fill the hole
         log_w = log_w.detach() if detach_weights else log_w
         return _Means((log_w + d).logsumexp(1) - log_count, log_w.logsumexp(1) - log_count, top, hardest)
 

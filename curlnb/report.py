@@ -51,7 +51,7 @@ def verdict_table(ledger: pd.DataFrame) -> str:
     if ledger.empty:
         return "no claim has been judged"
     lines = []
-    for row in ledger.to_dict("records"):
+    for row in _records(ledger):
         measured = _measured(row)
         number = " ".join(measured[part] for part in ("mean", "interval", "unit") if measured[part])
         lines.append((row["verdict"], row["id"], ", ".join(part for part in (number, measured["count"]) if part)))
@@ -66,14 +66,15 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
     problems: list[str] = []
     profile = results.name
     ledger = _or_say(problems, results / "claims.csv", claims.read, claims.ledger([]))
-    beside = {}
+    nothing: dict[str, Any] = {}
+    beside: dict[str, dict[str, Any]] = {}
     for name, title in {profile: "Reference", "gpu": "GPU reference"}.items():
         table = _or_say(problems, references / name / "claims.csv", claims.read, claims.ledger([]))
         if not table.empty:
-            source = _or_say(problems, references / name / "provenance.json", _json, {})
-            beside[title] = {"rows": table.to_dict("records"), "provenance": _provenance(source)}
-    status = _or_say(problems, results / "status.json", _json, {})
-    source = dict(provenance) if provenance is not None else _or_say(problems, results / "provenance.json", _json, {})
+            source = _or_say(problems, references / name / "provenance.json", _json, nothing)
+            beside[title] = {"rows": _records(table), "provenance": _provenance(source)}
+    status = _or_say(problems, results / "status.json", _json, nothing)
+    source = dict(provenance) if provenance is not None else _or_say(problems, results / "provenance.json", _json, nothing)
     rows = _ledger_rows(ledger, {title: side["rows"] for title, side in beside.items()}, profile)
     notebooks = _notebooks(results, base, ledger, status, problems)
     anchors = {notebook["anchor"] for notebook in notebooks}
@@ -97,12 +98,11 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
 
 def _ledger_rows(ledger: pd.DataFrame, beside: Mapping[str, list[dict[str, Any]]], profile: str) -> list[dict[str, Any]]:
     """This run's claims, then those that only a reference has, each with its references; ordered as in the ledger."""
-    key = ("id", "notebook")
-    own = {tuple(row[k] for k in key): row for row in ledger.to_dict("records")}
-    others = {title: {tuple(row[k] for k in key): row for row in rows} for title, rows in beside.items()}
-    absent = {}
-    for rows in others.values():
-        for at, row in rows.items():
+    own = {(row["id"], row["notebook"]): row for row in _records(ledger)}
+    others = {title: {(row["id"], row["notebook"]): row for row in rows} for title, rows in beside.items()}
+    absent: dict[tuple[str, str], dict[str, Any]] = {}
+    for table in others.values():
+        for at, row in table.items():
             if at not in own:
                 blank = {"verdict": "not run", "note": f"judged in the reference, not in this {profile} run", "stand_in": "", "dataset": ""}
                 absent.setdefault(at, {**row, **blank, **dict.fromkeys(("mean", "low", "high", "n", "seeds_needed"), math.nan)})
@@ -118,11 +118,11 @@ def _shown(row: dict[str, Any], references: Mapping[str, dict[str, Any] | None])
         seeds = f"{row['seeds_needed']} paired seeds would give {claims.POWER:.0%} power at {row['effect']:.3g} ({row['effect_from']})"
     sides = []
     for title, other in references.items():
-        side = {"title": title, "measured": {}, "verdict": "", "slug": "", "on_stand_in": False, "differs": False}
+        side: dict[str, Any] = {"title": title, "measured": {}, "verdict": "", "slug": "", "on_stand_in": False, "differs": False}
         if other is not None:
             other_kind = other["verdict"].removesuffix(claims.STAND_IN)
             differs = kind != "not run" and other_kind != "not run" and other_kind != kind
-            side |= {"measured": _measured(other), "verdict": other["verdict"], "slug": other_kind.replace(" ", "-"), "differs": differs}
+            side |= {"measured": _measured(other), "verdict": other_kind, "slug": other_kind.replace(" ", "-"), "differs": differs}
             side["on_stand_in"] = other["verdict"].endswith(claims.STAND_IN)
         sides.append(side)
     return {
@@ -166,7 +166,7 @@ def _measured(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _data(row: Mapping[str, Any]) -> str:
-    """'cifar10-mini for STL-10; 10 classes (paper 10), τ⁺ 0.1 (paper 0.1)'."""
+    """'cifar10-mini, a stand-in for STL-10; 10 classes (paper 10); τ⁺ = 0.1 (paper 0.1)'."""
     parts = [f"{row['dataset']}, a stand-in for {row['stand_in']}" if row["stand_in"] and row["dataset"] else row["dataset"]]
     for name, word in (("classes", "{} classes"), ("tau_plus", "τ⁺\u00a0=\u00a0{}")):
         if pd.notna(row[name]):
@@ -188,12 +188,9 @@ def _plot(row: Mapping[str, Any]) -> dict[str, Any] | None:
     def at(value: float) -> float:
         return round(100 * (value - left + margin) / (right - left + 2 * margin), 2)
 
-    region = (
-        0 if pd.isna(row["claimed_low"]) else at(row["claimed_low"]),
-        100 if pd.isna(row["claimed_high"]) else at(row["claimed_high"]),
-    )
+    low, high = row["claimed_low"], row["claimed_high"]
     return {
-        "region": region,
+        "region": (0 if pd.isna(low) else at(low), 100 if pd.isna(high) else at(high)),
         "bounds": [at(bound) for bound in bounds],
         "low": at(row["low"]),
         "high": at(row["high"]),
@@ -224,9 +221,8 @@ def _counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _notebooks(results: Path, base: Path, ledger: pd.DataFrame, status: Mapping[str, Any], problems: list[str]) -> list[dict[str, Any]]:
     """Every notebook that ran, judged a claim or left a table or figure, in the order of their names."""
-    executed = {
-        _name(path.relative_to(results / "notebooks").as_posix()): path for path in sorted((results / "notebooks").rglob("*.ipynb"))
-    }
+    folder = results / "notebooks"
+    executed = {_name(path.relative_to(folder).as_posix()): path for path in sorted(folder.rglob("*.ipynb"))}
     states = {_name(name): state for name, state in status.items()}
     known = {*executed, *states, *map(_name, ledger["notebook"])}
     owned: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
@@ -310,6 +306,10 @@ def _provenance(source: Mapping[str, Any]) -> dict[str, str]:
         if value not in ("", None):
             known[name.replace("_", " ")] = str(value)
     return known
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _duration(seconds: object) -> str:

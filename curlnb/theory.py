@@ -277,13 +277,12 @@ def search(
     if rho is not None:
         rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
     parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]
+    moments = [(torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters]
     for parameter in parameters:
         parameter.requires_grad_()
-    optimizer = torch.optim.Adam(parameters, lr=lr, maximize=True)
     history = torch.empty(steps, restarts, dtype=torch.float64, device=device)
     best, best_world, best_f = -math.inf, None, None
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = lr * (1 - step / steps)
         world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
         f = table if radius is None else table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
         value = objective(world, f)
@@ -293,12 +292,15 @@ def search(
         if float(ranked[top]) > best:
             best, best_f = float(ranked[top]), f[top].detach().clone()
             best_world = World(world.rho[top].detach().clone(), world.D[top].detach().clone())
-        optimizer.zero_grad()
-        torch.where(value.isfinite(), value, 0.0).sum().backward()
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
-        optimizer.step()
+        gradients = torch.autograd.grad(torch.where(value.isfinite(), value, 0.0).sum(), parameters, materialize_grads=True)
+        # Adam with a learning rate falling to 0, written out: importing torch.optim costs more time than a search.
+        for parameter, gradient, (first, second) in zip(parameters, gradients, moments, strict=True):
+            gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
+            first.lerp_(gradient, 0.1)
+            second.lerp_(gradient.square(), 0.001)
+            corrected = second / (1 - 0.999 ** (step + 1))
+            with torch.no_grad():
+                parameter += lr * (1 - step / steps) / (1 - 0.9 ** (step + 1)) * first / (corrected.sqrt() + 1e-8)
     if best_world is None or best_f is None:
         raise ValueError("the objective was not finite at any step: give one that is finite on a random world")
     return Found(best, best_world, best_f, history)

@@ -297,6 +297,8 @@ def test_a_row_replaces_its_own_and_no_other(tmp_path) -> None:
     assert len(table) == 5
     record([judged([9.0, 9.1])], path, notebook="x", replace_notebook=True)  # the claims that x no longer makes go
     assert sorted(zip(read(path)["notebook"], read(path)["id"], strict=True)) == [("x", "chuang2020/fig4a"), ("y", "chuang2020/fig4a")]
+    record([], path, notebook="x", replace_notebook=True)
+    assert read(path)["notebook"].to_list() == ["y"]
 
 
 def record_one_by_one(notebook: str, path: Path) -> None:

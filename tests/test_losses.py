@@ -126,7 +126,8 @@ def test_float32_loss_is_the_papers_formula(case):
     )
     assert result.shape == (len(pos),)
     assert result.dtype == torch.float32
-    peak = max(table[kept].abs().max().item() if kept.any() else 0.0, torch.finfo(torch.float32).eps)
+    peak = table[kept].abs().max().item() if kept.any() else 1.0
+    assume(peak > 1e-3 or options["weight_clip"] != "rescale")  # 2 / max|.| has no limit where all scores are 0
     for i, (p, row, used) in enumerate(zip(pos, neg, kept.tolist(), strict=True)):
         negatives = [s for s, use in zip(row, used, strict=True) if use]
         if not negatives:
@@ -336,7 +337,7 @@ def test_clamped_fraction_agrees_with_the_gradient():
     generator = torch.Generator().manual_seed(3)
     pos, neg = torch.rand(200, generator=generator), 2 * torch.rand(200, 6, generator=generator) - 1
     mask = torch.rand(200, 6, generator=generator) < 0.4
-    for options in (dict(beta=0.0), dict(beta=1.0), dict(beta=1.0, consistent=True), dict(beta=1.0, weight_clip="rescale", weight_sign=-1)):
+    for options in (dict(beta=0.0), dict(beta=1.0), dict(beta=1.0, consistent=True), dict(beta=1.0, weight_clip="clamp", weight_sign=-1)):
         options = dict(tau_plus=0.1, mask=mask, **options)
         neg.requires_grad_().grad = None
         contrastive_loss(pos, neg, **options).sum().backward()
@@ -409,7 +410,7 @@ def test_consistent_estimator_is_exact_where_samples_are_the_population_and_equa
     options = dict(tau_plus=0.1, beta=beta, temperature=t, extra_pos=s[same].view(n, -1), floor=None)
     consistent = hard_consistent(pos, s, **options)
     torch.testing.assert_close(consistent, expected, rtol=1e-10, atol=1e-10)
-    assert (hard(pos, s, **options) - expected).abs().mean() > 0.02  # nan where g is so negative that there is no loss
+    assert (hard(pos, s, **options) - expected).abs().mean() > 0.002
     exact = debiased(pos, s, tau_plus=0.1, temperature=t, extra_pos=options["extra_pos"], floor=None)  # at beta = 0 both are exact
     plain = torch.log1p(n * (((s / t).exp() * ~same).sum(1) / (~same).sum(1)) / (pos / t).exp())
     torch.testing.assert_close(exact, plain, rtol=1e-10, atol=1e-10)
@@ -609,6 +610,17 @@ def test_own_graph_does_not_enter_the_normaliser():
         torch.testing.assert_close(change, F.softplus(torch.tensor(-50.0).double()) - F.softplus(-own_score))
 
 
+def test_released_graph_code_adds_the_positives_that_equation_4_subtracts():
+    """Its positive expectation carries -tau+/tau- sp(T_own) and enters with a minus. At its tau+ = 0.5 own scores are drawn to 0."""
+    own_score = torch.tensor([-1.0, 0.0, 3.0], requires_grad=True)
+    released = -(math.log(2) - F.softplus(-own_score) - 0.5 / 0.5 * F.softplus(own_score))
+    (gradient,) = torch.autograd.grad(released.sum(), own_score)
+    torch.testing.assert_close(gradient, 2 * own_score.sigmoid() - 1)
+    scores = torch.cat([own_score[:, None], torch.full((3, 2), 9.0)], 1)  # others well above the floor
+    (gradient,) = torch.autograd.grad(jsd_loss(scores, torch.zeros(3, dtype=int), tau_plus=0.5).sum(), own_score)
+    torch.testing.assert_close(gradient, -torch.ones(3))  # sp(-T) - sp(T) = -T: aligned without end
+
+
 def test_jsd_loss_is_finite_for_unbounded_scores_and_cannot_be_cheated_by_a_large_own_score():
     scores, own = (x.requires_grad_() if x.is_floating_point() else x for x in nodes_of_graphs(scale=300.0))
     loss = jsd_loss(scores.float(), own, beta=10.0, tau_plus=0.5)
@@ -662,18 +674,14 @@ def test_half_precision_is_computed_in_float32_and_float64_stays(given_type, com
     torch.testing.assert_close(hard(*pairwise(z1, z2)), hard(*wide), rtol=0, atol=0)
 
 
-def test_no_loss_reads_a_value_back_from_the_device():
-    """Tensors without data: whatever would wait for the device (item, bool, nonzero) raises here."""
-    z1, z2 = (torch.empty(8, 6, device="meta") for _ in range(2))
-    assert all(loss.device.type == "meta" for loss in every_loss(z1, z2))
-    assert subsample(pairwise(z1, z2).neg, 5, None).shape == (16, 5)
-
-
-def test_training_losses_compile_into_one_graph():
+def test_losses_compile_into_one_graph():
+    """Which also shows that none reads a value back from the device (item, bool, nonzero): each would break the graph."""
     z1, z2 = unit(8, 6), unit(8, 6, seed=1)
     compiled = torch.compile(every_loss, fullgraph=True, backend="eager")
     for a, b in zip(compiled(z1, z2), every_loss(z1, z2), strict=True):
         torch.testing.assert_close(a, b)
+    drawn = torch.compile(lambda neg, same: subsample(neg, 5, None, same), fullgraph=True, backend="eager")
+    assert drawn(pairwise(z1, z2).neg, same_label_mask(torch.arange(8)))[1].shape == (16, 5)
 
 
 POS, NEG = torch.zeros(3), torch.zeros(3, 5)

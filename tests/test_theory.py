@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curlnb import theory
+from curlnb.losses import curl_loss
 from curlnb.theory import KINDS, World, empirical_pair_losses, intraclass_deviation, pair_losses, random_world, search, tau
 
 
@@ -127,6 +128,14 @@ def test_data_is_a_world_whose_points_are_the_samples(kind):
     torch.testing.assert_close(reweighted.bound(), pair_losses(World(rho, D), features, kind).bound(), rtol=0, atol=1e-12)
     single = empirical_pair_losses(features.float(), labels, kind)
     torch.testing.assert_close(single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0)  # float32 losses, float64 sums
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_the_one_that_trains(kind):
+    """At k = 1 the theory's loss of a difference is `losses.curl_loss`, so that a bound here speaks of runs there."""
+    anchor, positive, negative = normal(3, 50, 4, seed=40).float()
+    trained = curl_loss(anchor, positive, negative.unsqueeze(1), kind)
+    torch.testing.assert_close(theory.loss((anchor * (positive - negative)).sum(-1), kind), trained, rtol=1e-5, atol=1e-5)
 
 
 def test_batched_worlds_are_separate_worlds():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import augment, datasets, environment, evaluation, losses, sampling, theory
-from curlnb.encoders import encoder, projection_head, split_batch_norm
+from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
 
@@ -15,20 +15,13 @@ POSITIVES = ("augmented", "true")
 WORLD = 500  # test images in the finite world on which arora2019's losses are measured: exact, and its cost grows as the cube
 
 
-class SimCLR(nn.Module):
-    """An encoder and the projection head that the loss sees."""
-
-    def __init__(self, name: str, channels: int, bn_groups: int) -> None:
-        super().__init__()
-        self.encoder, self.dim = encoder(name, in_channels=channels)
-        self.head = projection_head(self.dim)
-        if bn_groups > 1:
-            split_batch_norm(self, bn_groups)
-        self.to(memory_format=torch.channels_last)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """images: [n, c, h, w], normalised. Returns unit vectors [n, 128], float32."""
-        return nn.functional.normalize(self.head(self.encoder(images)).float(), dim=1)
+def network(name: str, channels: int, bn_groups: int = 1) -> SimCLR:
+    """Encoder and head, batch norm over `bn_groups` groups of each batch, in the memory layout that convolutions like."""
+    body, dim = encoder(name, in_channels=channels)
+    model = SimCLR(body, projection_head(dim))
+    if bn_groups > 1:
+        split_batch_norm(model, bn_groups)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 @experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
@@ -71,14 +64,14 @@ def simclr(
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 8) if environment.dry() else batch
-    model = SimCLR(encoder, data.images.shape[1], bn_groups).to(run.device)
+    model = network(encoder, data.images.shape[1], bn_groups).to(run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(data.labels) if positives == "true" else None
     height, width = data.images.shape[2:]
 
     def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))
+        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))[1]
 
     embed = accelerated(embed, run, precision=precision, compile=compile)
 
@@ -142,10 +135,10 @@ def objective_loss(
 
 
 def evaluate(
-    network: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
+    body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
 ) -> dict[str, float]:
     """All that is measured on a trained encoder: kNN, the `frozen` probe, the `released` one on demand, and arora2019's two losses."""
-    train_x, test_x = _features(network, labelled), _features(network, held_out)
+    train_x, test_x = _features(body, labelled), _features(body, held_out)
     probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
     metrics = {
         "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
@@ -154,7 +147,7 @@ def evaluate(
     }
     if released:
         metrics["linear_released"] = evaluation.released_probe(
-            network,
+            body,
             labelled.images,
             labelled.labels,
             held_out.images,
@@ -182,16 +175,16 @@ def _data(name: str, train_split: str, evaluate_on: str, device: torch.device) -
     return data, labelled, datasets.load(name, "test", device=device)
 
 
-def _features(network: nn.Module, data: datasets.Dataset) -> Tensor:
-    return evaluation.features_of(network, data.images, transform=_normalised).float()
+def _features(body: nn.Module, data: datasets.Dataset) -> Tensor:
+    return evaluation.features_of(body, data.images, transform=_normalised).float()
 
 
 def _normalised(images: Tensor) -> Tensor:
     return augment.normalise(images).contiguous(memory_format=torch.channels_last)
 
 
-def _knn(network: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset) -> float:
-    train_x, test_x = _features(network, labelled), _features(network, held_out)
+def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset) -> float:
+    train_x, test_x = _features(body, labelled), _features(body, held_out)
     return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x)))
 
 

@@ -1,0 +1,155 @@
+"""Encoders and the projection head: an image batch in, one vector an image out. Never any pretrained weights."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.models import resnet18, resnet34, resnet50
+from torchvision.models.vgg import cfgs, make_layers
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class SimCLR(nn.Module):
+    """Encoder and projection head as in the code released with chuang2020 and robinson2021.
+
+    images [n, c, h, w] -> (features [n, feature_dim], projections [n, out]), both of unit length and at least float32, also under
+    autocast: the loss is computed on projections, probes on features.
+    """
+
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.encoder(images)
+        return _unit(features), _unit(self.head(features))
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
+
+
+def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
+    """A freshly initialised encoder and the length of its features. Images [n, in_channels, h, w] -> features [n, feature_dim].
+
+    name: "cnn", a small network for the CPU (128 features, 0.14 M parameters); "resnet18", "resnet34", "resnet50", torchvision's with
+    the stem for CIFAR (3x3 convolution of stride 1, no max-pooling) and without classifier (512, 512, 2048 features), as in the
+    released code; "vgg16" with an additional 512 x 100 linear layer (arora2019, section 8.1; 100 features), and "vgg16_bn", the
+    same with batch normalisation, since the paper does not say which it used; both need images of at least 32 x 32 pixels.
+    Initial weights come from torch's global generator. Raises ValueError for an unknown name or in_channels < 1.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"unknown encoder {name!r}: choose one of {', '.join(_BUILDERS)}")
+    if in_channels < 1:
+        raise ValueError(f"in_channels is {in_channels}: it must be at least 1")
+    return _BUILDERS[name](in_channels)
+
+
+def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module:
+    """Linear (no bias), batch norm, ReLU, linear: features [n, in_dim] -> projections [n, out], not normalised; as released."""
+    return nn.Sequential(nn.Linear(in_dim, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out))
+
+
+def _cnn(in_channels: int) -> tuple[nn.Module, int]:
+    channels = (in_channels, 16, 32, 32, 64, 64, 128)
+    layers: list[nn.Module] = []
+    for before, after, stride in zip(channels[:-1], channels[1:], (2, 1, 2, 1, 2, 1), strict=True):
+        layers += [nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), channels[-1]
+
+
+def _resnet(build: Callable[..., nn.Module], feature_dim: int) -> Callable[[int], tuple[nn.Module, int]]:
+    def builder(in_channels: int) -> tuple[nn.Module, int]:
+        network = build(weights=None)
+        network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
+        network.maxpool = nn.Identity()
+        network.fc = nn.Identity()
+        return network, feature_dim
+
+    return builder
+
+
+def _vgg16(batch_norm: bool) -> Callable[[int], tuple[nn.Module, int]]:
+    def builder(in_channels: int) -> tuple[nn.Module, int]:
+        features = make_layers(cfgs["D"], batch_norm=batch_norm)  # vgg16() would first fill 120 M parameters of a classifier
+        features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
+        for layer in features:
+            if isinstance(layer, nn.Conv2d):  # as torchvision's VGG; thirteen layers do not train from torch's default
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+        return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100)), 100
+
+    return builder
+
+
+_BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
+    "cnn": _cnn,
+    "resnet18": _resnet(resnet18, 512),
+    "resnet34": _resnet(resnet34, 512),
+    "resnet50": _resnet(resnet50, 2048),
+    "vgg16": _vgg16(batch_norm=False),
+    "vgg16_bn": _vgg16(batch_norm=True),
+}
+
+
+class _SplitBatchNorm(_BatchNorm):
+    """Batch norm whose training statistics are those of equal, contiguous groups of the batch (see `split_batch_norm`)."""
+
+    groups: int = 1
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.groups == 1 or not self.training:
+            return super().forward(input)
+        if input.shape[0] % self.groups:
+            raise ValueError(f"a batch of {input.shape[0]} cannot be split into {self.groups} equal groups for batch norm")
+        self._check_input_dim(input)
+        dtype = torch.promote_types(input.dtype, torch.float32) if self.running_mean is None else self.running_mean.dtype
+        outputs, means, variances = [], [], []
+        for part in input.chunk(self.groups):
+            mean = torch.zeros(self.num_features, device=input.device, dtype=dtype)  # momentum 1 fills it with the group's own
+            variance = torch.ones_like(mean)
+            outputs.append(F.batch_norm(part, mean, variance, self.weight, self.bias, True, 1.0, self.eps))
+            means.append(mean)
+            variances.append(variance)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            new = 1 / self.num_batches_tracked if self.momentum is None else torch.full((), self.momentum, device=input.device)
+            for running, own in ((self.running_mean, means), (self.running_var, variances)):
+                if running is not None:
+                    running.lerp_(torch.stack(own).mean(0), new.to(dtype))
+        return torch.cat(outputs)
+
+
+class SplitBatchNorm1d(_SplitBatchNorm, nn.BatchNorm1d):
+    """See `split_batch_norm`."""
+
+
+class SplitBatchNorm2d(_SplitBatchNorm, nn.BatchNorm2d):
+    """See `split_batch_norm`."""
+
+
+def split_batch_norm(module: Module, groups: int) -> Module:
+    """Let every batch norm in module compute its training statistics within `groups` equal, contiguous parts of the batch.
+
+    The released code sends its two views of 256 images through the network one after the other, each split over 2 GPUs: the batch
+    of both views, concatenated, with groups=4 sees the same statistics (groups of 128). Running statistics are updated once a
+    batch, with the average over the groups of their means and of their unbiased variances; evaluation is unchanged. Changes the
+    layers' class in place, so that parameters, state dicts and optimisers stay valid, and returns module. groups=1 restores
+    ordinary batch norm. Raises ValueError for groups < 1, and in training for a batch that does not divide.
+    """
+    if groups < 1:
+        raise ValueError(f"groups is {groups}: it must be at least 1")
+    for layer in module.modules():
+        if type(layer) in (nn.BatchNorm1d, SplitBatchNorm1d):
+            layer.__class__ = SplitBatchNorm1d
+        elif type(layer) in (nn.BatchNorm2d, SplitBatchNorm2d):
+            layer.__class__ = SplitBatchNorm2d
+        if isinstance(layer, _SplitBatchNorm):
+            layer.groups = groups
+    return module

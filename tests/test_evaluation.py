@@ -1,0 +1,514 @@
+"""The evaluation's promises: exact averages over tasks, ties at chance, no test data in any choice, nothing changed behind one's back."""
+
+import itertools
+import math
+import os
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from curlnb import evaluation
+from curlnb.evaluation import (
+    ProbeResult,
+    average_accuracy,
+    features_of,
+    knn,
+    linear_probe,
+    mean_classifier,
+    ranks,
+    released_probe,
+    svm_cross_validation,
+    top_r,
+    tr_accuracy,
+)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def blobs(n: int, classes: int, d: int, spread: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Gaussian classes around fixed random centres: n samples of them, balanced."""
+    centres = torch.randn(classes, d, generator=generator(99))
+    labels = torch.arange(n) % classes
+    return centres[labels] + spread * torch.randn(n, d, generator=generator(seed)), labels
+
+
+# scores with many ties: a few values over few classes
+tied_scores = st.integers(2, 6).flatmap(
+    lambda c: st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=c, max_size=c), st.integers(0, c - 1)), min_size=1, max_size=5)
+)
+
+
+def unpack(samples: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor([row for row, _ in samples]).float(), torch.tensor([label for _, label in samples])
+
+
+def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
+    """Every task of every sample, one by one: right, or right by 1/(number tied for the first place)."""
+    total = Fraction(0)
+    for row, label in samples:
+        others = [score for c, score in enumerate(row) if c != label]
+        tasks = list(itertools.combinations(others, k - 1))
+        won = sum(Fraction(row[label] >= max(task), 1 + sum(score == row[label] for score in task)) for task in tasks)
+        total += Fraction(won) / len(tasks)
+    return total / len(samples)
+
+
+def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
+    """Every order in which the classes can be named that respects their scores."""
+    total = Fraction(0)
+    for row, label in samples:
+        orders = [o for o in itertools.permutations(range(len(row))) if all(row[i] >= row[j] for i, j in itertools.pairwise(o))]
+        total += Fraction(sum(label in o[:r] for o in orders), len(orders))
+    return total / len(samples)
+
+
+class TestRankAccuracies:
+    @given(tied_scores, st.data())
+    @settings(deadline=None, max_examples=60)
+    def test_average_accuracy_is_the_mean_over_all_tasks_ties_included(self, samples, data):
+        k = data.draw(st.integers(2, len(samples[0][0])))
+        assert average_accuracy(*unpack(samples), k) == pytest.approx(float(brute_average(samples, k)), abs=1e-14)
+
+    @given(tied_scores, st.data())
+    @settings(deadline=None, max_examples=40)
+    def test_top_r_is_the_mean_over_all_ways_to_break_ties(self, samples, data):
+        r = data.draw(st.integers(1, len(samples[0][0])))
+        assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
+
+    def test_average_accuracy_agrees_with_sampled_tasks(self):
+        """What the papers do. 20,000 tasks leave a standard error below 0.0036; four of them are allowed."""
+        scores, g = torch.randint(0, 8, (50, 12), generator=generator(1)).float(), generator(2)
+        labels, k, won = torch.arange(50) % 12, 4, 0.0
+        for i in torch.randint(0, 50, (20_000,), generator=g).tolist():
+            own = int(labels[i])
+            task = [c + (c >= own) for c in torch.randperm(11, generator=g)[: k - 1].tolist()]
+            tied = 1 + int((scores[i, task] == scores[i, own]).sum())
+            won += float(scores[i, own] >= scores[i, task].max()) / tied
+        assert average_accuracy(scores, labels, k) == pytest.approx(won / 20_000, abs=4 * 0.0036)
+
+    @pytest.mark.parametrize("k", [2, 3, 7, 20])
+    def test_a_constant_representation_scores_at_chance(self, k):
+        """Whatever the class sizes: its class means must be equal to the last bit, or one class would win every tie."""
+        features, labels = torch.full((60, 5), 0.1), torch.cat([torch.arange(20), torch.full((40,), 3)])
+        means = mean_classifier(features, labels, 20)
+        assert average_accuracy(features, labels, k, classifier=means) == pytest.approx(1 / k, abs=1e-14)
+        assert top_r(features, labels, k, classifier=means) == pytest.approx(k / 20, abs=1e-14)
+
+    @given(tied_scores)
+    @settings(deadline=None, max_examples=30)
+    def test_the_task_of_all_classes_is_ordinary_accuracy(self, samples):
+        scores, labels = unpack(samples)
+        assert average_accuracy(scores, labels, scores.shape[1]) == pytest.approx(top_r(scores, labels, 1), abs=1e-14)
+        assert top_r(scores, labels, scores.shape[1]) == pytest.approx(1)
+
+    @pytest.mark.parametrize("k", [2, 10, 100, 1515, 3028, 3029])
+    def test_exact_for_the_classes_of_wiki_3029(self, k):
+        """binom(3029, 1515) has 911 digits: compared with the formula of the design in whole numbers."""
+        c = 3029
+        own = torch.tensor([0, 1, 2, 30, 1000, 3028])
+        scores = torch.arange(c).flip(0).float().repeat(len(own), 1)  # class i has i above it
+        scores[3, 40:60] = scores[3, 30]  # and class 30 of the fourth sample ties with 20 further ones
+
+        def solved(a: int, e: int) -> Fraction:
+            return Fraction(math.comb(c - a, k) - math.comb(c - 1 - a - e, k), (e + 1) * math.comb(c - 1, k - 1))
+
+        expected = sum(solved(a, e) for a, e in [(0, 0), (1, 0), (2, 0), (30, 20), (1000, 0), (3028, 0)]) / 6
+        assert average_accuracy(scores, own, k) == pytest.approx(float(expected), abs=1e-12)
+
+    def test_larger_tasks_are_harder(self):
+        scores = torch.randn(50, 3029, generator=generator())
+        scores[torch.arange(50), torch.arange(50)] += 2
+        accuracy = [average_accuracy(scores, torch.arange(50), k) for k in (2, 3, 5, 10, 50, 200, 1000, 3029)]
+        assert all(easier > harder for easier, harder in itertools.pairwise(accuracy))
+        assert 0 <= accuracy[-1] < accuracy[0] <= 1
+
+    def test_chunks_and_the_form_of_the_scores_do_not_matter(self, monkeypatch):
+        """Features with a classifier mean the same as the scores they give; small integers make the products exact."""
+        features, labels = torch.randint(-2, 3, (97, 4), generator=generator()).float(), torch.arange(97) % 13
+        means = torch.randint(-2, 3, (13, 4), generator=generator(1)).float()
+        whole = ranks(features @ means.T, labels)
+        assert int(whole[1].max()) > 0  # ties are among them
+        for chunk in (1, 13, 14, 130, 10_000):
+            monkeypatch.setattr(evaluation, "_CHUNK", chunk)
+            for again in (ranks(features @ means.T, labels), ranks(features, labels, classifier=means)):
+                assert torch.equal(torch.stack(whole), torch.stack(again))
+
+    def test_errors_name_what_would_be_right(self):
+        scores, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
+        for k in (1, 5):
+            with pytest.raises(ValueError, match=rf"k must lie in 2\.\.4.*got {k}"):
+                average_accuracy(scores, labels, k)
+        with pytest.raises(ValueError, match=r"r must lie in 1\.\.4.*got 5"):
+            top_r(scores, labels, 5)
+        with pytest.raises(ValueError, match=r"labels must lie in 0\.\.3.*got 0\.\.4"):
+            top_r(scores, torch.tensor([0, 1, 4]), 1)
+        with pytest.raises(ValueError, match=r"got \[3, 4\] and \[2\]"):
+            top_r(scores, labels[:2], 1)
+        with pytest.raises(ValueError, match=r"classifier must be \[C, 4\]"):
+            ranks(scores, labels, classifier=torch.zeros(2, 3))
+        scores[1, 3] = math.nan  # of a class that is not the true one: it must not count as beaten
+        with pytest.raises(ValueError, match="NaN"):
+            average_accuracy(scores, labels, 2)
+
+
+class TestMeanClassifier:
+    def test_by_hand(self):
+        features = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
+        assert torch.equal(mean_classifier(features, torch.tensor([1, 1, 0]), 2), torch.tensor([[0.0, 5.0], [2.0, 1.0]]))
+
+    def test_mu_5_averages_five_distinct_samples_of_each_class(self):
+        """With one-hot features a mean says which samples went into it: five times 1/5 on its own class's samples."""
+        labels = torch.arange(30) % 3
+        means = mean_classifier(torch.eye(30), labels, 3, per_class=5, generator=generator())
+        for c, row in enumerate(means):
+            assert set(labels[row > 0].tolist()) == {c}
+            assert sorted(row[row > 0].tolist()) == pytest.approx([0.2] * 5)
+
+    def test_the_draw_is_the_generators_and_fair(self):
+        labels, features = torch.arange(20) % 2, torch.eye(20)
+        draw = lambda seed: mean_classifier(features, labels, 2, per_class=5, generator=generator(seed))  # noqa: E731
+        assert torch.equal(draw(3), draw(3))
+        share = torch.stack([draw(seed) for seed in range(400)]).mean(0)  # each sample: one of ten, five drawn, weight 1/5 each
+        assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(400))
+
+    def test_all_of_a_class_is_the_full_mean(self):
+        features, labels = blobs(40, 4, 6, 1.0)
+        every = mean_classifier(features, labels, 4, per_class=10, generator=generator())
+        assert torch.allclose(every, mean_classifier(features, labels, 4), atol=1e-6)
+
+    def test_errors(self):
+        features, labels = torch.zeros(5, 2), torch.tensor([0, 0, 0, 1, 1])
+        with pytest.raises(ValueError, match="class 1 has 2 samples, 3 are needed"):
+            mean_classifier(features, labels, 2, per_class=3, generator=generator())
+        with pytest.raises(ValueError, match="class 2 has 0 samples"):
+            mean_classifier(features, labels, 3)
+        with pytest.raises(ValueError, match=r"labels must lie in 0\.\.0"):
+            mean_classifier(features, labels, 1)
+        with pytest.raises(ValueError, match="with a generator"):
+            mean_classifier(features, labels, 2, per_class=2)
+
+
+def numpy_knn(train, train_labels, test, test_labels, k, temperature, classes):
+    """The same by a loop over test samples, and argmax in place of shares of ties."""
+    train, test = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (train.astype(float), test.astype(float)))
+    right = 0
+    for x, label in zip(test, test_labels, strict=True):
+        similarity = train @ x
+        nearest = np.argsort(-similarity)[:k]
+        votes = np.zeros(classes)
+        for i in nearest:
+            votes[train_labels[i]] += 1.0 if temperature is None else np.exp(similarity[i] / temperature)
+        right += votes.argmax() == label
+    return right / len(test)
+
+
+class TestKnn:
+    @pytest.mark.parametrize(("k", "temperature"), [(1, 0.5), (1, None), (20, 0.5), (20, 0.07), (150, 0.5)])
+    def test_agrees_with_a_loop_in_float64(self, k, temperature):
+        (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
+        assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
+            numpy_knn(x.numpy(), y.numpy(), x_test.numpy(), y_test.numpy(), k, temperature, 5)
+        )
+
+    def test_equal_votes_count_for_their_share(self):
+        train, labels = torch.eye(3), torch.tensor([0, 1, 2])
+        test = torch.tensor([[1.0, 1.0, 0.0]])
+        for label, share in ((0, 0.5), (1, 0.5), (2, 0.0)):
+            assert knn(train, labels, test, torch.tensor([label]), k=2, temperature=None) == pytest.approx(share)
+
+    def test_only_directions_count(self):
+        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
+        assert knn(x * (1 + y[:, None]), y, 7 * x_test, y_test, k=10) == knn(x, y, x_test, y_test, k=10)
+
+    def test_small_temperatures_do_not_overflow(self):
+        """exp(1 / 0.001) is infinite in any float: the limit is the nearest neighbour's vote."""
+        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
+        assert knn(x, y, x_test, y_test, k=50, temperature=1e-6) == knn(x, y, x_test, y_test, k=1)
+
+    def test_chunks_do_not_matter(self, monkeypatch):
+        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(61, 5, 8, 1.5, seed=1)
+        whole = knn(x, y, x_test, y_test, k=10)
+        monkeypatch.setattr(evaluation, "_CHUNK", 700)
+        assert knn(x, y, x_test, y_test, k=10) == whole
+
+    def test_errors(self):
+        x, y = blobs(10, 2, 3, 1.0)
+        with pytest.raises(ValueError, match=r"k must lie in 1\.\.10.*got 200"):
+            knn(x, y, x, y)
+        with pytest.raises(ValueError, match=r"temperature must be positive.*got 0"):
+            knn(x, y, x, y, k=2, temperature=0.0)
+        with pytest.raises(ValueError, match=r"classes must be at least 2.*got 1"):
+            knn(x, y, x, y, k=2, classes=1)
+        with pytest.raises(ValueError, match=r"d the same in both sets"):
+            knn(x, y, x[:, :2], y, k=2)
+        with pytest.raises(ValueError, match="diverged"):
+            knn(x, y, x * math.nan, y, k=2)
+
+
+class TestLinearProbe:
+    def test_separable_classes_are_separated(self):
+        (x, y), (x_test, y_test) = blobs(300, 6, 20, 0.2), blobs(120, 6, 20, 0.2, seed=1)
+        result = linear_probe(x, y, x_test, y_test)
+        assert (result.protocol, result.accuracy, result.top5, result.C) == ("frozen", 1.0, 1.0, 1.0)
+        assert result.iterations > 0
+
+    def test_random_labels_give_chance(self):
+        """4,000 test labels of 10 classes have a standard error of 0.0047."""
+        x, x_test = torch.randn(500, 10, generator=generator()), torch.randn(4000, 10, generator=generator(1))
+        y, y_test = (torch.randint(0, 10, (n,), generator=generator(2)) for n in (500, 4000))
+        result = linear_probe(x, y, x_test, y_test)
+        assert abs(result.accuracy - 0.1) < 4 * 0.0047
+        assert abs(result.top5 - 0.5) < 4 * 0.0079
+
+    @pytest.mark.parametrize("classes", [2, 7])
+    def test_is_scikit_learns_on_standardised_features(self, classes):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        (x, y), (x_test, y_test) = blobs(300, classes, 12, 3.0), blobs(200, classes, 12, 3.0, seed=1)
+        x, x_test = x * torch.arange(1, 13) + 50, x_test * torch.arange(1, 13) + 50  # unequal units, far from the origin
+        theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(x.double().numpy(), y.numpy())
+        ours = linear_probe(x, y, x_test, y_test, C=0.3)
+        assert ours.accuracy == pytest.approx(theirs.score(x_test.double().numpy(), y_test.numpy()), abs=1 / 200 + 1e-9)
+        assert ours.iterations == pytest.approx(theirs[-1].n_iter_[0], abs=3)
+
+    @pytest.mark.parametrize("classes", [2, 5])
+    def test_tensors_handed_to_scikit_learn_give_the_same_fit(self, classes):
+        """The way a CUDA device goes, here with tensors on the CPU; the environment stays as it was."""
+        x, y = blobs(200, classes, 8, 2.0)
+        before = dict(os.environ)
+        on_device, _ = evaluation._logistic(x, y, 1.0, array_api=True)
+        assert dict(os.environ) == before
+        assert torch.allclose(on_device, evaluation._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
+
+    def test_units_offsets_and_names_of_classes_do_not_matter(self):
+        (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
+        plain = linear_probe(x, y, x_test, y_test).accuracy
+        scale = torch.tensor([1e-3, 1.0, 1e3, 5.0, 0.2, 1.0])
+        assert linear_probe(x * scale + 3, 10 * y - 7, x_test * scale + 3, 10 * y_test - 7).accuracy == pytest.approx(plain, abs=0.01)
+
+    def test_a_dead_feature_is_harmless(self):
+        (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
+        dead = lambda z: torch.cat([z, torch.full((len(z), 1), 0.1)], dim=1)  # noqa: E731
+        assert linear_probe(dead(x), y, dead(x_test), y_test).accuracy == pytest.approx(linear_probe(x, y, x_test, y_test).accuracy)
+
+    @pytest.mark.parametrize(("n", "d", "spread"), [(60, 100, 6.0), (150, 6, 2.0), (60, 30, 3.0)])
+    def test_cross_validation_chooses_C_without_the_test_set(self, n, d, spread):
+        """As scikit-learn's grid search on the same folds does, and other test labels leave the choice as it is."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import GridSearchCV, PredefinedSplit
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        (x, y), (x_test, y_test) = blobs(n, 3, d, spread), blobs(90, 3, d, spread, seed=1)
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        folds = PredefinedSplit(torch.arange(n).div(3, rounding_mode="floor").numpy() % 5)  # every class has its share of each fold
+        theirs = GridSearchCV(model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds).fit(
+            x.double().numpy(), y.numpy()
+        )
+        chosen = linear_probe(x, y, x_test, y_test, C="cv")
+        assert theirs.best_params_["logisticregression__C"] == chosen.C
+        assert chosen.C == linear_probe(x, y, x_test, y_test.flip(0), C="cv").C
+        assert chosen == linear_probe(x, y, x_test, y_test, C=chosen.C)
+
+    def test_errors(self):
+        x, y = blobs(12, 3, 4, 1.0)
+        with pytest.raises(ValueError, match="class 2 is among the test labels"):
+            linear_probe(x[y < 2], y[y < 2], x, y)
+        with pytest.raises(ValueError, match=r"at least 2 classes.*\[1\]"):
+            linear_probe(x[y == 1], y[y == 1], x, y)
+        with pytest.raises(ValueError, match="smallest has 4"):
+            linear_probe(x, y, x, y, C="cv")
+        for wrong in (0.0, "best"):
+            with pytest.raises(ValueError, match="C must be a positive number"):
+                linear_probe(x, y, x, y, C=wrong)
+
+
+def small_encoder() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+
+
+def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Stripes along one axis or the other, with noise: two classes."""
+    labels = torch.arange(n) % 2
+    stripes = 80.0 * (torch.arange(8) % 2).expand(8, 8)
+    clean = torch.where(labels[:, None, None] == 1, stripes.T, stripes)
+    return (clean + 100 + 20 * torch.randn(n, 8, 8, generator=generator(seed))).clamp(0, 255).to(torch.uint8)[:, None], labels
+
+
+def scaled(images: Tensor) -> Tensor:
+    return images.float() / 255
+
+
+def noisy(images: Tensor, g: torch.Generator) -> Tensor:
+    return scaled(images) + 0.05 * torch.randn(images.shape, generator=g)
+
+
+class TestFeaturesOf:
+    def test_evaluation_mode_and_flags_restored(self):
+        """Batch statistics would make a sample's features depend on its neighbours; a frozen part must stay frozen."""
+        encoder, (images, _) = small_encoder().train(), pictures(30)
+        encoder[1].eval()
+        one_by_one = features_of(encoder, images, transform=scaled, batch=1)
+        assert one_by_one.shape == (30, 6)
+        assert not one_by_one.requires_grad
+        assert torch.allclose(one_by_one, features_of(encoder, images, transform=scaled, batch=7), atol=1e-6)
+        assert [m.training for m in encoder.modules()] == [True, True, False, True, True]
+
+    def test_flags_are_restored_after_an_error(self):
+        encoder = small_encoder().train()
+        with pytest.raises(RuntimeError):
+            features_of(encoder, torch.zeros(2, 3, 8, 8), transform=scaled)
+        assert encoder.training
+
+
+class TestReleasedProbe:
+    def probe(self, encoder: nn.Module, *, seed: int = 0, augment=noisy, **settings: int) -> ProbeResult:
+        options = {"epochs": 5, "batch": 32} | settings
+        return released_probe(
+            encoder, *pictures(96), *pictures(64, seed=1), augment=augment, transform=scaled, generator=generator(seed), lr=0.1, **options
+        )
+
+    def test_learns(self):
+        result = self.probe(small_encoder(), epochs=20)
+        assert result.protocol == "released"
+        assert result.accuracy > 0.9
+        assert result.iterations == 60
+
+    def test_trains_the_layer_as_plain_torch_does(self):
+        """nn.Linear, cross-entropy and Adam, written out; the draws are torch's start of a linear layer, then one order an epoch."""
+        (x, y), (x_test, y_test) = blobs(96, 5, 8, 2.0), blobs(1000, 5, 8, 2.0, seed=1)
+        result = released_probe(
+            nn.Flatten(),
+            *(x[:, :, None, None], y, x_test[:, :, None, None], y_test),
+            augment=lambda images, _: images,
+            transform=lambda images: images,
+            generator=generator(),
+            epochs=3,
+            batch=20,
+            lr=0.03,
+            weight_decay=0.3,
+        )
+        g, layer = generator(), nn.Linear(8, 5)
+        start = (2 * torch.rand(5, 9, generator=g) - 1) / math.sqrt(8)
+        layer.load_state_dict({"weight": start[:, :8], "bias": start[:, 8]})
+        optimiser = torch.optim.Adam(layer.parameters(), lr=0.03, weight_decay=0.3)
+        for _ in range(3):
+            for rows in torch.randperm(96, generator=g).split(20):
+                optimiser.zero_grad()
+                nn.CrossEntropyLoss()(layer(x[rows]), y[rows]).backward()
+                optimiser.step()
+        assert result.iterations == 15  # the last, smaller batch is kept
+        assert result.accuracy == pytest.approx((layer(x_test).argmax(1) == y_test).double().mean().item())
+        assert 0.25 < result.accuracy < result.top5 == 1.0
+
+    def test_the_encoder_given_stays_and_its_copys_statistics_drift(self):
+        """The released code lets batch norm drift; whoever evaluates next must not inherit it."""
+        encoder = small_encoder().eval()
+        before = {name: value.clone() for name, value in encoder.state_dict().items()}
+        result = self.probe(encoder)
+        assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
+        assert not encoder.training
+        assert result.drift is not None
+        assert result.drift > 0.1
+
+    def test_without_batch_norm_nothing_drifts(self):
+        assert self.probe(nn.Sequential(nn.AvgPool2d(2), nn.Flatten())).drift == 0.0
+
+    def test_training_uses_batch_statistics_and_the_test_the_drifted_ones(self):
+        """Measured from inside: the mode in which each forward pass is made, and what the weights do."""
+        passes = []
+
+        class Watched(nn.BatchNorm2d):
+            def forward(self, x: Tensor) -> Tensor:
+                passes.append((self.training, len(x), torch.is_grad_enabled(), float(self.weight.detach().sum())))
+                return super().forward(x)
+
+        encoder = small_encoder()
+        encoder[1] = Watched(6)
+        self.probe(encoder, epochs=2)
+        train, test = [p for p in passes if p[0]], [p for p in passes if not p[0]]
+        assert [n for _, n, _, _ in train] == [32, 32, 32] * 2  # every image once an epoch
+        assert sum(n for _, n, _, _ in test) == 64 + 1  # the test set, once; and one image to learn the width
+        assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
+        assert passes[-1][0] is False
+
+    def test_the_last_epoch_is_reported_not_the_best(self):
+        """From the fourth epoch on the augmentation shows each class as the other, so the best epoch is an earlier one."""
+        calls = 0
+
+        def turns(images: Tensor, g: torch.Generator) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return noisy(images if calls <= 9 else images.transpose(2, 3), g)
+
+        probe = lambda epochs: self.probe(nn.Flatten(), augment=turns, epochs=epochs).accuracy  # noqa: E731
+        best = probe(3)
+        calls = 0
+        assert best > 0.9
+        assert probe(20) < 0.2
+
+    def test_seeded_by_its_generator_alone(self):
+        """And the global generator is neither read nor moved."""
+        torch.manual_seed(1)
+        first, state = self.probe(small_encoder()), torch.get_rng_state()
+        torch.manual_seed(2)
+        assert self.probe(small_encoder()) == first
+        torch.manual_seed(1)
+        small_encoder()
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_errors(self):
+        with pytest.raises(ValueError, match="must be at least 1, got 0, 32, 96"):
+            self.probe(small_encoder(), epochs=0)
+
+
+class TestTrainedTasks:
+    def test_seeded_and_near_the_exact_value_of_all_tasks(self):
+        """45 tasks can be taken all; 30 drawn ones must agree within four standard errors."""
+        (x, y), (x_test, y_test) = blobs(100, 10, 6, 1.5), blobs(200, 10, 6, 1.5, seed=1)
+        every, none = tr_accuracy(x, y, x_test, y_test, 2, tasks=45, generator=generator())
+        assert none == 0.0
+        drawn = tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
+        assert drawn == tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
+        assert 0 < drawn[1] < 0.05
+        assert abs(drawn[0] - every) < 4 * drawn[1]
+
+    def test_the_task_of_all_classes_is_one_probe(self):
+        (x, y), (x_test, y_test) = blobs(100, 5, 6, 1.5), blobs(100, 5, 6, 1.5, seed=1)
+        assert tr_accuracy(x, y, x_test, y_test, 5, generator=generator()) == (linear_probe(x, y, x_test, y_test).accuracy, 0.0)
+
+    def test_errors(self):
+        x, y = blobs(20, 4, 3, 1.0)
+        with pytest.raises(ValueError, match=r"k must lie in 2\.\.4.*got 5"):
+            tr_accuracy(x, y, x, y, 5, generator=generator())
+        with pytest.raises(ValueError, match="the same classes"):
+            tr_accuracy(x, y, x[y > 0], y[y > 0], 2, generator=generator())
+
+
+class TestSvm:
+    def test_separable_random_and_seeded(self):
+        x, y = blobs(80, 2, 5, 0.1)
+        options = {"outer": 4, "inner": 3, "Cs": (0.1, 1.0, 10.0)}
+        assert svm_cross_validation(x, y, generator=generator(), **options) == (1.0, 0.0)
+        noise = torch.randn(80, 5, generator=generator(5))
+        mean, std = svm_cross_validation(noise, y, generator=generator(), **options)
+        assert abs(mean - 0.5) < 0.2
+        assert std > 0
+        assert (mean, std) == svm_cross_validation(noise, y, generator=generator(), **options)
+        assert (mean, std) != svm_cross_validation(noise, y, generator=generator(1), **options)
+
+    def test_errors(self):
+        x, y = blobs(12, 3, 4, 1.0)
+        with pytest.raises(ValueError, match=r"outer must lie in 2\.\.4.*got 10"):
+            svm_cross_validation(x, y, generator=generator())
