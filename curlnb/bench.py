@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from curlnb import augment, datasets, devices, environment, evaluation, losses, provenance
-from curlnb.experiments.images import SimCLR
+from curlnb.experiments.images import network
 from curlnb.store import write_atomically
 
 BATCH = 256
@@ -107,7 +107,7 @@ def _released_loader(images: Tensor) -> DataLoader[Any]:
 
 def _released_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], device: torch.device) -> None:
     for first, second in loader:
-        z1, z2 = model(first.to(device)), model(second.to(device))
+        z1, z2 = model(first.to(device))[1], model(second.to(device))[1]
         loss = losses.info_nce(*losses.pairwise(z1, z2)).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -123,7 +123,7 @@ def _epoch(
 
 
 def _step(embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, batch: Tensor, generator: torch.Generator) -> None:
-    parameters = augment.draw(2 * len(batch), *batch.shape[2:], generator)
+    parameters = augment.draw(2 * len(batch), batch.shape[2], batch.shape[3], generator)
     loss = losses.info_nce(*losses.pairwise(*embed(torch.cat([batch, batch]), parameters).chunk(2))).mean()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -134,7 +134,7 @@ def _embed(model: nn.Module, device: torch.device, *, precision: str, compile: b
     """The project's own step up to the embeddings; also what the machine admitted of what was asked."""
 
     def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))
+        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))[1]
 
     precision, compile, _ = devices.admitted(precision, compile, device)
     compiled = torch.compile(embed, dynamic=False) if compile else embed
@@ -148,7 +148,7 @@ def _embed(model: nn.Module, device: torch.device, *, precision: str, compile: b
 
 def _model(name: str, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
-    model = SimCLR(name, 3, 1).to(device)
+    model = network(name, 3).to(device)
     return model, torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6, fused=device.type != "mps")
 
 

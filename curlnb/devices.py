@@ -49,7 +49,7 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
     """
     if precision not in ("float32", "bf16"):
         raise ValueError(f"precision {precision!r} is unknown; use 'float32' or 'bf16'")
-    missing = []
+    missing: list[str] = []
     if precision == "bf16" and not fast_bf16(device.type):
         precision, missing = "float32", [*missing, f"no fast bfloat16 on this {device.type}"]
     if compile and (device.type == "mps" or compiler() is None):

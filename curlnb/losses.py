@@ -277,9 +277,9 @@ def _log_ratio(
     log_n = math.log(k if n_eff is None else n_eff)
     log_k = math.log(k) if mask is None else mask.sum(1).clamp_min(1).to(neg.dtype).log()
     neg = neg if mask is None else neg.masked_fill(~mask, HOLE)
+    always = torch.ones_like(pos, dtype=torch.bool)
     if tau_plus == 0 and beta == 0:
-        x = (neg / t).logsumexp(1) - pos / t + (log_n - log_k)
-        return x, torch.ones_like(x, dtype=torch.bool)
+        return (neg / t).logsumexp(1) - pos / t + (log_n - log_k), always
 
     # Similarities are centred before they are scaled, and means taken relative to the positive: at t = 0.01 and beta = 100 exponents are
     # of order 10^4, of which float32 keeps three decimals.
@@ -300,8 +300,7 @@ def _log_ratio(
     marginal = means(neg, log_k, mask)
     to_pos = (marginal.top[:, 0] - pos) / t
     if tau_plus == 0:
-        x = marginal.weighted - marginal.weights + to_pos + log_n
-        return x, torch.ones_like(x, dtype=torch.bool)
+        return marginal.weighted - marginal.weights + to_pos + log_n, always
 
     log_tau, log_m = math.log(tau_plus), 0.0 if extra_pos is None else math.log(extra_pos.shape[1])
     if consistent and beta > 0:  # unnormalised means are subtracted: one pair of centres for both
@@ -318,7 +317,7 @@ def _log_ratio(
         log_g, positive = _log_abs_diff(marginal.weighted - marginal.weights + to_pos, log_tau + mean_pos)
         log_g = log_g - math.log1p(-tau_plus)
     if floor is not None:
-        log_floor = (-1.0 - pos) / t if floor == "sphere" else (math.log(floor) if floor else -math.inf) - pos / t
+        log_floor = (-1.0 - pos) / t if isinstance(floor, str) else (math.log(floor) if floor else -math.inf) - pos / t
         positive = positive & (log_g > log_floor)
         log_g = torch.where(positive, log_g, log_floor)
     return log_g + log_n, positive

@@ -1,5 +1,6 @@
 """What every notebook starts and ends with: its settings, its saved tables and figures, its claims, its compute."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from curlnb import claims, environment
+from curlnb import claims, datasets, environment, reproduce
 from curlnb.store import Store, default_store
 
 PROFILES = ("quick", "gpu", "paper")
@@ -81,11 +82,30 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     A run that several tables share, or that another notebook trained first, is counted once, with the seconds that it took then.
     """
     runs = pd.concat([table[["experiment", "identity", "device", "seconds"]] for table in tables]).drop_duplicates("identity")
-    costs = runs.groupby(["experiment", "device"])["seconds"].agg(runs="count", seconds_a_run="mean", seconds="sum")
-    return costs.round(1)
+    grouped = runs.groupby(["experiment", "device"])["seconds"]
+    return pd.DataFrame({"runs": grouped.count(), "seconds a run": grouped.mean().round(1), "seconds": grouped.sum().round(1)})
 
 
 def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFrame | None:
     """The committed reference table `name` of this notebook at another profile, or None where there is none."""
     path = environment.home() / "results" / "reference" / profile / "tables" / f"{settings.notebook}-{name}.csv"
     return pd.read_csv(path) if path.exists() else None
+
+
+def contents() -> pd.DataFrame:
+    """All notebooks in reading order: title, data at quick, and the seconds that the committed reference took."""
+    rows = []
+    times = _reference_seconds()
+    for path in reproduce.notebooks():
+        name = reproduce.name_of(path)
+        cells = json.loads(path.read_text())["cells"]
+        title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
+        code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        data = sorted(known for known in datasets.names() if f'"{known}"' in code.partition("quick=dict(")[2].partition("gpu=dict(")[0])
+        rows.append({"notebook": name, "title": title, "data at quick": ", ".join(data) or "none", "seconds at quick": times.get(name)})
+    return pd.DataFrame(rows).set_index("notebook")
+
+
+def _reference_seconds() -> dict[str, float]:
+    path = environment.home() / "results" / "reference" / "quick" / "provenance.json"
+    return json.loads(path.read_text()).get("notebook_seconds", {}) if path.exists() else {}

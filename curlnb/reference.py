@@ -20,7 +20,7 @@ import nbformat
 
 from curlnb import environment, provenance
 from curlnb.reproduce import name_of, notebooks
-from curlnb.store import Experiment, Record, Store, read_reference, write_atomically
+from curlnb.store import Experiment, Record, Store, read_reference, write_atomically, write_json
 
 SHARE_TOLERANCE = 0.05  # of an accuracy (a share in [0, 1]) on other hardware or versions: training amplifies the last bit
 RELATIVE_TOLERANCE = 0.1  # of other metrics there
@@ -63,16 +63,17 @@ def stale(profile: str = "quick") -> list[str]:
 
 def sample(profile: str, seed: str, *, seconds: float) -> list[Record]:
     """A random sample of reference runs, drawn by `seed`: one an experiment at least, more while their time fits in `seconds`."""
-    chance, chosen, spent = random.Random(seed), [], 0.0
     shuffled = sorted(records(profile), key=lambda record: record["identity"])
-    chance.shuffle(shuffled)
-    seen: set[str] = set()
-    for record in sorted(shuffled, key=lambda r: r["experiment"] in seen or bool(seen.add(r["experiment"]))):  # firsts first
-        first = record["experiment"] not in {r["experiment"] for r in chosen}
-        if first or spent + record["seconds"] <= seconds:
-            chosen.append(record)
+    random.Random(seed).shuffle(shuffled)
+    chosen: dict[str, Record] = {}
+    for record in shuffled:
+        chosen.setdefault(record["experiment"], record)
+    spent, more = sum(record["seconds"] for record in chosen.values()), []
+    for record in shuffled:
+        if record not in chosen.values() and spent + record["seconds"] <= seconds:
+            more.append(record)
             spent += record["seconds"]
-    return chosen
+    return [*chosen.values(), *more]
 
 
 def recompute(record: Record) -> list[str]:
@@ -118,8 +119,9 @@ def promote(profile: str = "quick") -> str:
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)
-        for name in ("claims.csv", "provenance.json"):
-            shutil.copy(results / name, fresh / name)
+        shutil.copy(results / "claims.csv", fresh / "claims.csv")
+        seconds = {name_of(path): status[name_of(path)]["seconds"] for path in books}
+        write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
         if (results / "tables").exists():
             shutil.copytree(results / "tables", fresh / "tables", dirs_exist_ok=True)
         _write_runs(found, fresh / "runs")

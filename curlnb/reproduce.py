@@ -106,8 +106,8 @@ def _inputs(path: Path, profile: str) -> str:
     """Digest of all that a notebook's outputs follow from: its code, the package, the data's checksums, the profile."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
-    checksums = environment.home() / "data" / "checksums.json"
-    text = json.dumps([cells, package, checksums.read_text() if checksums.exists() else "", profile])
+    checksums = [file.read_text() for file in sorted((environment.home() / "data").glob("*.json"))]
+    text = json.dumps([cells, package, checksums, profile])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 class ClassIndex(NamedTuple):
-    """Samples sorted by class. order: [n] samples, class by class; first, count: [C] where a class begins in it and its size."""
+    """Samples sorted by class. order: [n] samples, class by class; first, size: [C] where a class begins in it and how many it has."""
 
     order: Tensor
     first: Tensor
-    count: Tensor
+    size: Tensor
 
 
 def class_index(labels: Tensor) -> ClassIndex:
     """labels: int64 [n] in 0..C-1."""
-    count = torch.bincount(labels)
-    return ClassIndex(labels.argsort(stable=True), count.cumsum(0) - count, count)
+    size = torch.bincount(labels)
+    return ClassIndex(labels.argsort(stable=True), size.cumsum(0) - size, size)
 
 
 def similar(index: ClassIndex, labels: Tensor, samples: Tensor, generator: torch.Generator) -> Tensor:
@@ -27,7 +27,7 @@ def similar(index: ClassIndex, labels: Tensor, samples: Tensor, generator: torch
     """
     label = labels[samples]
     place = torch.empty_like(index.order).scatter_(0, index.order, torch.arange(len(labels), device=labels.device))[samples]
-    others = (index.count[label] - 1).clamp_min(1)
+    others = (index.size[label] - 1).clamp_min(1)
     step = 1 + (torch.rand(len(samples), generator=generator, device=labels.device) * others).long().clamp_max(others - 1)
-    within = (place - index.first[label] + step) % index.count[label]
+    within = (place - index.first[label] + step) % index.size[label]
     return index.order[index.first[label] + within]

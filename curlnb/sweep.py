@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -94,7 +94,7 @@ class _Job:
     def find(self) -> Record | None:
         return self.store.find(self.experiment, self.parameters, self.seed)
 
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[str, str, str, dict[str, Any], int]:
         """What another process needs to do the job: plain values only."""
         function = self.experiment.function
         return str(self.store.root), function.__module__, function.__name__, self.parameters, self.seed
@@ -134,12 +134,13 @@ def _here(jobs: list[_Job], display: "_Display") -> list[tuple[_Job, str]]:
 def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tuple[_Job, str]]:
     """Keep `workers` processes busy. A run that another sweep is at work on comes last, and is then waited for."""
     errors: list[tuple[_Job, str]] = []
-    waiting, busy, deaths = deque((job, False) for job in jobs), {}, 0
+    waiting, deaths = deque((job, False) for job in jobs), 0
+    busy: dict[Future[bool], tuple[_Job, bool]] = {}
     pool = _pool(workers)
     while waiting or busy:
         while waiting and len(busy) < workers:
             job, patient = waiting.popleft()
-            busy[pool.submit(_work, *job.arguments(), patient)] = (job, patient)
+            busy[pool.submit(_work, job.arguments(), patient)] = (job, patient)
         done, _ = wait(busy, timeout=1, return_when=FIRST_COMPLETED)
         display.refresh([job for job, _ in busy.values()])
         dead = False
@@ -167,8 +168,9 @@ def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tupl
     return errors
 
 
-def _work(root: str, module: str, name: str, parameters: dict[str, Any], seed: int, patient: bool) -> bool:
-    """Do one run in this process; False when it is another's and `patient` is."""
+def _work(job: tuple[str, str, str, dict[str, Any], int], patient: bool) -> bool:
+    """Do one run (`_Job.arguments`) in this process; False when another process is at it and this one is not `patient`."""
+    root, module, name, parameters, seed = job
     experiment: Experiment = getattr(importlib.import_module(module), name)
     return Store(Path(root)).run(experiment, parameters, seed, wait=patient) is not None
 

@@ -98,8 +98,8 @@ def train(
             log.setdefault(name, []).append(values.mean().item())
         epoch, at, so_far = epoch + 1, 0, {}
         if on_epoch is not None:
-            for name, value in on_epoch(epoch).items():
-                log.setdefault(name, []).append(value)
+            for name, measured in on_epoch(epoch).items():
+                log.setdefault(name, []).append(measured)
         run.progress(epoch, epochs, loss=log["loss"][-1])
     return log
 

@@ -162,6 +162,12 @@ def test_digests_tell_the_sets_apart() -> None:
     assert len({datasets.digest(name) for name in datasets.names()}) == len(datasets.names())
 
 
+def test_content_digest_is_of_label_and_pixels_in_order() -> None:
+    pixels = torch.arange(12, dtype=torch.uint8).reshape(2, 3, 1, 2)
+    records = bytes([7, *range(6)]) + bytes([255, *range(6, 12)])  # unlabelled is none of the classes
+    assert records_digest(pixels, torch.tensor([7, -1])) == hashlib.sha256(records).hexdigest()
+
+
 # --- holding out --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -538,7 +544,8 @@ def test_a_set_without_a_committed_digest_is_checked_against_the_one_recorded(wo
 def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world: World) -> None:
     world.npm_has_cifar10()
 
-    def full(*_: object) -> None:
+    def full(_: object, path: Path, *__: object) -> None:
+        path.write_bytes(b"the beginning")
         raise OSError(28, "No space left on device")
 
     with world.monkeypatch.context() as broken:

@@ -81,6 +81,8 @@ def test_simclr_gives_unit_vectors_in_float32_in_channels_last_and_bfloat16(auto
     assert features.dtype == projections.dtype == torch.float32
     for vectors in (features, projections):
         torch.testing.assert_close(vectors.norm(dim=1), torch.ones(8), atol=1e-6, rtol=0)
+    if not autocast:  # the head reads the features as they are, not the normalised ones
+        torch.testing.assert_close(projections, nn.functional.normalize(model.head(network(images))), atol=1e-5, rtol=0)
     projections.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 

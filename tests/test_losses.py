@@ -89,6 +89,9 @@ def oracle(pos, neg, plus, n, t, tau, beta, floor, consistent, clip, sign, peak)
         return float((total / score(pos)).ln()), float(min(n * spread / total, Decimal(10**9)))
 
 
+WITHOUT_FLOOR = dict(temperature=1.0, tau_plus=0.9, beta=1.0, floor=None, weight_clip=None, weight_sign=1)
+
+
 @st.composite
 def cases(draw):
     n, k, m = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
@@ -111,6 +114,8 @@ def cases(draw):
 
 @settings(searched, max_examples=400)
 @given(cases())
+@example(([1.0], [[-0.5, 0.0]], None, None, WITHOUT_FLOOR | dict(consistent=False, n_eff=0.5)))  # g < 0
+@example(([0.5], [[0.0, 0.1]], None, None, WITHOUT_FLOOR | dict(consistent=True, n_eff=None)))  # both its parts < 0: a ratio, still
 def test_float32_loss_is_the_papers_formula(case):
     """To 1e-6 max(1, 1/t), plus as much again for each mean as the subtraction of the positives passes on (large near the floor)."""
     pos, neg, extra, mask, options = case
@@ -151,6 +156,20 @@ def test_float32_loss_is_the_papers_formula(case):
         if tolerance > 0.1:  # so close to where the loss is infinite that float32 cannot tell the side
             continue
         assert abs(result[i].item() - expected) <= tolerance
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+@pytest.mark.parametrize("spread", [1e-4, 1e-3, 1e-2])
+def test_float32_keeps_its_precision_where_exponents_are_large(spread, consistent):
+    """t = 0.01, beta = 100, similarities so close that all of them count: three units in the last place, where the plain form loses 1000."""
+    pos, neg = batch(n=64, k=30)
+    pos, neg = 0.9 + spread * (pos - 0.8), 0.9 + spread * neg
+    options = dict(temperature=0.01, beta=100.0, tau_plus=0.001, extra_pos=pos[:, None].repeat(1, 2), consistent=consistent)
+    exact = contrastive_loss(pos.double(), neg.double(), **options | {"extra_pos": options["extra_pos"].double()})
+    torch.testing.assert_close(contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6)
+    plain = (101 * neg / 0.01).logsumexp(1) - (100 * neg / 0.01).logsumexp(1)
+    plain_exact = (101 * neg.double() / 0.01).logsumexp(1) - (100 * neg.double() / 0.01).logsumexp(1)
+    assert (plain - plain_exact).abs().max() > 3e-4
 
 
 @settings(searched, max_examples=150)
@@ -419,6 +438,7 @@ def test_consistent_estimator_is_exact_where_samples_are_the_population_and_equa
 @searched
 @given(cases())
 @example(([1.0], [[-1.0, -1.0]], None, None, dict(temperature=0.01, tau_plus=0.5, beta=100.0)))
+@example(([0.5], [[0.515, -1.0, -1.0, -1.0, -1.0, -1.0]], None, None, dict(temperature=0.1, tau_plus=0.2, beta=1.0)))  # numerator > 0
 def test_consistent_estimate_without_mass_left_is_on_the_floor(case):
     pos, neg, _, _, options = case
     pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)

@@ -99,11 +99,11 @@ def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
 def synthetic(name: str, split: str, n: int | None = None) -> Dataset:
     """Noise with the shapes and classes of a set, for dry runs, the same every time.
 
-    n: number of images; default 256, or two a class if that is more. Labels go round all classes; those of "unlabeled" are -1, and so is
+    n: number of images; default 16, or two a class if that is more. Labels go round all classes; those of "unlabeled" are -1, and so is
     the second half of "train+unlabeled".
     """
     entry = _entry(name, split)
-    n = max(256, 2 * len(entry.classes)) if n is None else n
+    n = max(16, 2 * len(entry.classes)) if n is None else n
     generator = torch.Generator().manual_seed(crc32(f"{name}/{split}".encode()))
     images = torch.randint(0, 256, (n, *entry.shape), generator=generator, dtype=torch.uint8)
     labels = torch.arange(n) % len(entry.classes)
@@ -271,11 +271,14 @@ def _write(entry: Entry, split: str, images: Tensor, labels: Tensor, source: str
     path = _file(entry, split)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    save_file({"images": images.contiguous(), "labels": labels.contiguous()}, unfinished, {"sha256": sha256, "source": source})
-    unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
-    with open(unfinished, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        save_file({"images": images.contiguous(), "labels": labels.contiguous()}, unfinished, {"sha256": sha256, "source": source})
+        unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
+        with open(unfinished, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _fault(entry: Entry, split: str, images: Tensor, labels: Tensor) -> str:

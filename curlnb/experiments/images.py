@@ -13,6 +13,7 @@ from curlnb.training import accelerated, train
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
 WORLD = 500  # test images in the finite world on which arora2019's losses are measured: exact, and its cost grows as the cube
+SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # by which unit-norm features are multiplied there
 
 
 def network(name: str, channels: int, bn_groups: int = 1) -> SimCLR:
@@ -59,7 +60,7 @@ def simclr(
     images of its class (labels for positives only; robinson2021, Section 6.1). bn_groups: batch norm statistics a group of the batch.
     monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
-    epoch), and for arora2019's Theorem 4.1 L_un, L_sup_mu and their tau on a finite world of evaluation images.
+    epoch), knn_curve if monitored, and what `surrogate` returns.
     """
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
@@ -136,11 +137,11 @@ def objective_loss(
 
 def evaluate(
     body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """All that is measured on a trained encoder: kNN, the `frozen` probe, the `released` one on demand, and arora2019's two losses."""
     train_x, test_x = _features(body, labelled), _features(body, held_out)
     probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
-    metrics = {
+    metrics: dict[str, Any] = {
         "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
         "linear": probe.accuracy,
         "linear_top5": probe.top5,
@@ -157,9 +158,24 @@ def evaluate(
             generator=generator,
             epochs=1 if environment.dry() else 100,
         ).accuracy
-    some = _balanced(held_out.labels, WORLD)
-    world = theory.empirical_pair_losses(nn.functional.normalize(test_x[some], dim=1), held_out.labels[some], "logistic")
-    metrics |= {"L_un": float(world.unsupervised), "L_sup_mu": float(world.supervised()), "tau": float(world.tau)}
+    return metrics | surrogate(nn.functional.normalize(test_x, dim=1), held_out.labels)
+
+
+def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Both sides of arora2019's Lemma 4.3 on the world whose points are images, at each of SCALES x unit-norm features.
+
+    Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>.
+    """
+    some = _balanced(labels, WORLD)
+    metrics: dict[str, Any] = {}
+    for kind in ("hinge", "logistic"):
+        worlds = [theory.empirical_pair_losses(scale * features[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
+        metrics |= {
+            "tau": float(worlds[0].tau),
+            f"L_un_{kind}": [round(float(world.unsupervised), 6) for world in worlds],
+            f"L_un_same_{kind}": [round(float(world.same_class), 6) for world in worlds],
+            f"L_sup_mu_{kind}": [round(float(world.supervised()), 6) for world in worlds],
+        }
     return metrics
 
 
