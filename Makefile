@@ -25,7 +25,8 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
-	CURLNB_REFERENCE=1 CURLNB_RESULTS=results/check OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax -p no:cacheprovider -n 2 --dist loadscope notebooks
+	CURLNB_REFERENCE=1 CURLNB_RESULTS="$(CURDIR)/results/check" OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest --nbval-lax -p no:cacheprovider -n 2 --dist loadscope notebooks
 
 bench: setup         ## measure speed as ratios in one run
 	@$(RUN) bench --profile $(PROFILE)

@@ -86,7 +86,6 @@ def doctor() -> str:
     import torch
 
     from curlnb import datasets, devices, provenance
-    from curlnb.reproduce import name_of, notebooks
 
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
@@ -101,17 +100,25 @@ def doctor() -> str:
         "",
         "data        " + "\n            ".join(f"{name:16} {datasets.available(name)}" for name in datasets.names()),
         "",
-        "minutes     quick: about 13 for the first four notebooks on two cores; gpu and paper: see each notebook's settings cell",
+        "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES),
     ]
-    for profile in PROFILES:
-        status = environment.results_root() / profile / "status.json"
-        if status.exists():
-            done = {name: state for name, state in json.loads(status.read_text()).items() if state["state"] == "done"}
-            total = sum(state["seconds"] for state in done.values()) / 60
-            lines.append(
-                f"            {profile}: {total:.1f} measured here for {len(done)} of {len([name_of(p) for p in notebooks()])} notebooks"
-            )
     return "\n".join(lines)
+
+
+def _minutes(profile: str) -> str:
+    """What a profile took: here, if it ran here, and for the committed reference; else what it is built for."""
+    from curlnb.reproduce import notebooks
+
+    said = []
+    status, reference = environment.results_root() / profile / "status.json", environment.home() / "results" / "reference" / profile
+    if status.exists():
+        done = [state["seconds"] for state in json.loads(status.read_text()).values() if state["state"] == "done"]
+        said.append(f"{sum(done) / 60:.1f} measured here for {len(done)} of {len(notebooks())} notebooks")
+    if (reference / "provenance.json").exists():
+        about = json.loads((reference / "provenance.json").read_text())
+        said.append(f"{about['total_seconds'] / 60:.1f} for the reference ({about['cores']} cores, {about['machine']['cpu']})")
+    built_for = {"quick": "about 13 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}
+    return "; ".join(said) or f"not measured yet; built for {built_for[profile]}"
 
 
 def _memory(device: "object") -> str:

@@ -25,6 +25,7 @@ CIFAR10_STD = (
     0.1994,
     0.2010,
 )  # as in the released code, for STL-10 too; the standard deviation over all pixels is 0.247, 0.243, 0.262
+CPU_CHUNK = 128  # images at a time: their intermediate results then stay in the cache
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbering of ColorJitter's operations
 
 
@@ -187,6 +188,12 @@ def apply(
         raise ValueError(f"parameters are for {parameters.crop.shape[0]} images, the batch has {images.shape[0]}")
     if images.shape[1] != 3 and (parameters.factors is not None or parameters.grayscale is not None):
         raise ValueError("colour operations need images of three channels: draw(..., colour=False) leaves them out")
+    if images.device.type == "cpu" and len(images) > CPU_CHUNK:
+        views = []
+        for i in range(0, len(images), CPU_CHUNK):
+            few = {name: p if p is None else p[i : i + CPU_CHUNK] for name, p in parameters._asdict().items()}
+            views.append(apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std))
+        return torch.cat(views)
     with torch.autocast(images.device.type, enabled=False):  # bfloat16 keeps 8 bits: grey levels would be lost
         views = crop(images, parameters.crop, parameters.flip, size)
         if parameters.factors is not None and parameters.order is not None:

@@ -20,9 +20,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from curlnb import augment, datasets, devices, environment, evaluation, losses, provenance
-from curlnb.experiments.images import network
-from curlnb.store import write_atomically
+from curlnb import augment, claims, datasets, devices, environment, evaluation, losses, provenance
+from curlnb.experiments.images import network, simclr
+from curlnb.store import default_store, write_atomically
+from curlnb.sweep import sweep
 
 BATCH = 256
 
@@ -47,6 +48,31 @@ def bench(profile: str = "quick") -> pd.DataFrame:
     table = table.assign(**{k: about[k] for k in ("cpu", "gpu", "torch", "cores", "date", "commit")})
     write_atomically(folder / "bench.csv", lambda p: table.to_csv(p, index=False, float_format="%.4g"))
     print(f"written to {folder / 'bench.csv'}")
+    if device.type == "cpu":
+        precision_check(profile)
+    return table
+
+
+def precision_check(profile: str) -> pd.DataFrame:
+    """Whether bf16 may stand in a profile: the same seeds in both precisions, judged on the validation split.
+
+    Writes results/<profile>/bench_precision.csv: for each metric the mean difference bf16 minus float32 over five paired seeds in points,
+    its 95% interval, and the ratio of seconds.
+    """
+    runs = sweep(
+        simclr, {"precision": ["float32", "bf16"]}, seeds=5, store=default_store(profile), size=24, epochs=6, evaluate_on="validation"
+    )
+    slow, fast = (runs[runs["precision"] == precision].set_index("seed") for precision in ("float32", "bf16"))
+    ratio = float((slow["seconds"] / fast["seconds"]).median())
+    rows = []
+    for metric in ("knn", "linear"):
+        mean, low, high = claims.t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
+        rows.append({"metric": metric, "bf16 minus float32, points": mean, "low": low, "high": high, "seeds": 5, "time ratio": ratio})
+    table = pd.DataFrame(rows).assign(cpu=provenance.machine()["cpu"], dataset="cifar10-mini, validation split", epochs=6)
+    print(table.to_string(index=False))
+    write_atomically(
+        environment.results_root() / profile / "bench_precision.csv", lambda p: table.to_csv(p, index=False, float_format="%.4g")
+    )
     return table
 
 

@@ -58,13 +58,15 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
 
 
 @contextlib.contextmanager
-def cpu_threads(count: int) -> Iterator[int]:
-    """Compute with `count` CPU threads inside the block. Sums depend in their last bits on how threads share them: a fixed
-    count gives a run the same bits on two cores and on sixteen, and runs side by side use the cores better than threads do.
+def cpu_threads(count: int | None) -> Iterator[int]:
+    """Compute with `count` CPU threads inside the block, or with as many as before where it is None.
+
+    Sums depend in their last bits on how threads share them: a fixed count gives a run the same bits on two cores and on sixteen, and
+    runs side by side use the cores better than threads do.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(count or before)
     try:
-        yield count
+        yield count or before
     finally:
         torch.set_num_threads(before)

@@ -1,5 +1,6 @@
 """Encoders and the projection head: an image batch in, one vector an image out. Never any pretrained weights."""
 
+import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ def _unit(vectors: Tensor) -> Tensor:
 def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
     """A freshly initialised encoder and the length of its features. Images [n, in_channels, h, w] -> features [n, feature_dim].
 
-    name: "cnn", a small network for the CPU (128 features, 0.14 M parameters); "resnet18", "resnet34", "resnet50", torchvision's with
+    name: "cnn", a small network for the CPU (128 features, 0.09 M parameters); "resnet18", "resnet34", "resnet50", torchvision's with
     the stem for CIFAR (3x3 convolution of stride 1, no max-pooling) and without classifier (512, 512, 2048 features), as in the
     released code; "vgg16" with an additional 512 x 100 linear layer (arora2019, section 8.1; 100 features), and "vgg16_bn", the
     same with batch normalisation, since the paper does not say which it used; both need images of at least 32 x 32 pixels.
@@ -56,10 +57,11 @@ def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module
 
 
 def _cnn(in_channels: int) -> tuple[nn.Module, int]:
-    channels = (in_channels, 16, 32, 32, 64, 64, 128)
+    # Wide and shallow: half the time of the pilot's 16-32-32-64-64-128, and after ten epochs no worse on the validation split.
+    channels = (in_channels, 32, 64, 128)
     layers: list[nn.Module] = []
-    for before, after, stride in zip(channels[:-1], channels[1:], (2, 1, 2, 1, 2, 1), strict=True):
-        layers += [nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+    for before, after in itertools.pairwise(channels):
+        layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), channels[-1]
 
 

@@ -125,10 +125,12 @@ def promote(profile: str = "quick") -> str:
         if (results / "tables").exists():
             shutil.copytree(results / "tables", fresh / "tables", dirs_exist_ok=True)
         _write_runs(found, fresh / "runs")
-        if target.exists():
-            shutil.rmtree(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(fresh, target)
+        for measured in results.glob("bench*.csv"):
+            shutil.copy(measured, fresh / measured.name)
+        target.mkdir(parents=True, exist_ok=True)
+        for piece in fresh.iterdir():  # benchmarks stay where this reproduction made none
+            shutil.rmtree(target / piece.name, ignore_errors=True)
+            shutil.move(piece, target / piece.name)
     if profile == "quick":
         for path in books:
             write_executed(results / "notebooks" / f"{name_of(path)}.ipynb", path)

@@ -199,7 +199,7 @@ class Store:
         full, run, start = experiment.parameters(parameters), Run(folder), time.perf_counter()
         earlier = run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
-        with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1))) as threads:
+        with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if run.device.type == "cpu" else None) as threads:
             metrics = experiment.function(run, seed=seed, **full)
         if run.arrays:
             arrays = {name: a.detach().cpu().contiguous() for name, a in run.arrays.items()}

@@ -51,9 +51,23 @@ def sweep(
     for job in jobs:
         store.note_use(experiment, job.parameters, job.seed)
     missing = list({job.key: job for job in jobs if job.find() is None}.values())
+    if environment.dry():
+        return _dry(jobs)
     if missing:
         _compute(missing, _workers(experiment) if workers is None else workers)
     return pd.DataFrame([_row(job.find()) for job in jobs])
+
+
+def _dry(jobs: list["_Job"]) -> pd.DataFrame:
+    """Run as few jobs as show every value of every parameter; the others' rows repeat their metrics. Never stored as results."""
+    rows, seen, last = [], set[str](), None
+    for job in jobs:
+        values = {f"{name}={value!r}" for name, value in job.parameters.items()}
+        if last is None or not values <= seen:
+            last, seen = job.store.run(job.experiment, job.parameters, job.seed), seen | values
+        assert last is not None
+        rows.append(_row({**last, "parameters": job.parameters, "seed": job.seed, "identity": job.key}))
+    return pd.DataFrame(rows)
 
 
 def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
@@ -75,7 +89,7 @@ def _row(record: Record | None) -> dict[str, Any]:
 
 
 def _workers(experiment: Experiment) -> int:
-    if default_device().type != "cpu" or environment.dry():
+    if default_device().type != "cpu":
         return 0
     return int(os.environ.get("CURLNB_WORKERS", os.cpu_count() or 1))
 
@@ -203,8 +217,7 @@ class _Display:
         self.done: set[str] = set()
 
     def __enter__(self) -> "_Display":
-        hidden = environment.headless() or environment.dry()
-        self.bar = tqdm(total=self.total, desc=self.name, unit="run", disable=hidden, leave=False)
+        self.bar = tqdm(total=self.total, desc=self.name, unit="run", disable=environment.headless(), leave=False)
         environment.log(f"{self.name}: {self.total} runs to do")
         return self
 

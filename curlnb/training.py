@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from curlnb import devices
+from curlnb import devices, environment
 from curlnb.store import Run
 
 Step = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -24,7 +24,7 @@ def accelerated(function: Callable[..., Any], run: Run, *, precision: str, compi
 
     precision: "float32" or "bf16". Losses compute in float32 either way (see `losses`).
     """
-    precision, compile, missing = devices.admitted(precision, compile, run.device)
+    precision, compile, missing = devices.admitted(precision, compile and not environment.dry(), run.device)
     run.notes.update(precision=precision, compiled=compile, **({"fallback": missing} if missing else {}))
     compiled = torch.compile(function, dynamic=False) if compile else function
     if precision == "float32":

@@ -11,7 +11,7 @@ from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
 # torchvision's documented counts, less the classifier of 1,000 classes and with a 3x3 stem in place of the 7x7 one.
 STEM = 64 * 3 * (7 * 7 - 3 * 3)
 COUNTS = {
-    "cnn": 9 * (3 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64 + 64 * 128) + 2 * (16 + 32 + 32 + 64 + 64 + 128),
+    "cnn": 9 * (3 * 32 + 32 * 64 + 64 * 128) + 2 * (32 + 64 + 128),
     "resnet18": 11_689_512 - STEM - 513 * 1000,
     "resnet34": 21_797_672 - STEM - 513 * 1000,
     "resnet50": 25_557_032 - STEM - 2049 * 1000,

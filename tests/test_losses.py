@@ -161,7 +161,7 @@ def test_float32_loss_is_the_papers_formula(case):
 @pytest.mark.parametrize("consistent", [False, True])
 @pytest.mark.parametrize("spread", [1e-4, 1e-3, 1e-2])
 def test_float32_keeps_its_precision_where_exponents_are_large(spread, consistent):
-    """t = 0.01, beta = 100, similarities so close that all of them count: three units in the last place, where the plain form loses 1000."""
+    """t = 0.01, beta = 100, similarities so close that all count: three units in the last place, where the plain form loses 1000."""
     pos, neg = batch(n=64, k=30)
     pos, neg = 0.9 + spread * (pos - 0.8), 0.9 + spread * neg
     options = dict(temperature=0.01, beta=100.0, tau_plus=0.001, extra_pos=pos[:, None].repeat(1, 2), consistent=consistent)

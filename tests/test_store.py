@@ -1,5 +1,6 @@
 """The store's promises: computed once, written whole, found again, and the same after a crash."""
 
+import contextlib
 import json
 import os
 import random
@@ -10,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-import toy
 import torch
+import toy
 
 from curlnb import provenance
 from curlnb.store import Run, Store, StoreError, write_atomically
@@ -29,7 +30,7 @@ def test_a_run_is_computed_once_and_found_again(tmp_path):
 
 
 def test_an_unknown_parameter_is_named(tmp_path):
-    with pytest.raises(StoreError, match="no parameter 'widht'; it has .*width"):
+    with pytest.raises(StoreError, match=r"no parameter 'widht'; it has .*width"):
         sweep(toy.regression, [{"widht": 3}], store=Store(tmp_path))
 
 
@@ -83,26 +84,33 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_a
 
 
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
-    """kill -9 of the whole process group at random moments: nothing lost, nothing twice, no half-written file."""
+    """kill -9 of the whole process group at random moments of its work: nothing lost, nothing twice, no half-written file."""
 
-    def start(store: Path, table: Path) -> subprocess.Popen:
+    def start(store: Path, table: Path, workers: int) -> subprocess.Popen:
         environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([sys.executable, HERE / "killed_sweep.py", store, table], start_new_session=True, env=environment)
+        line = [sys.executable, HERE / "killed_sweep.py", store, table, str(workers)]
+        return subprocess.Popen(line, start_new_session=True, env=environment)
 
-    assert start(tmp_path / "whole", tmp_path / "whole.json").wait(120) == 0
-    chance = random.Random(0)
-    for _ in range(20):
-        process = start(tmp_path / "cut", tmp_path / "cut.json")
-        started = time.monotonic()
-        until = chance.uniform(0.5, 3.5) if chance.random() < 0.8 else chance.uniform(3.5, 5)
-        while time.monotonic() - started < until and process.poll() is None:
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
+    def at_work(since: float) -> bool:
+        return any(path.stat().st_mtime > since for path in (tmp_path / "cut").rglob("*") if path.suffix in (".safetensors", ".json"))
+
+    assert start(tmp_path / "whole", tmp_path / "whole.json", 2).wait(120) == 0
+    chance, killed = random.Random(0), 0
+    for attempt in range(20):
+        began = time.time()
+        process = start(tmp_path / "cut", tmp_path / "cut.json", workers=2 * (attempt % 2))
+        with contextlib.suppress(FileNotFoundError):  # a file replaced while it is looked at
+            while process.poll() is None and not at_work(began):
+                time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.6))
+        killed += process.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        for path in (tmp_path / "cut").rglob("*.json"):
-            if not path.name.startswith("."):
-                json.loads(path.read_text())
-    assert start(tmp_path / "cut", tmp_path / "cut.json").wait(120) == 0
+        for path in (tmp_path / "cut").rglob("[!.]*.json"):
+            json.loads(path.read_text())
+    assert killed >= 18, "the sweep was over too soon for the test to mean much"
+    assert start(tmp_path / "cut", tmp_path / "cut.json", 2).wait(120) == 0
     assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
     leftovers = [p.name for p in (tmp_path / "cut").rglob("*") if p.is_file() and p.name not in ("run.json", "arrays.safetensors", "lock")]
     assert leftovers == []
@@ -167,6 +175,6 @@ def test_the_code_digest_follows_calls_into_other_modules():
 
 def test_a_reference_store_computes_nothing(tmp_path):
     store = Store(tmp_path / "runs", reference=tmp_path / "reference")
-    with pytest.raises(StoreError, match="no reference run of toy.counted"):
+    with pytest.raises(StoreError, match=r"no reference run of toy.counted"):
         sweep(toy.counted, [{"where": str(tmp_path / "count")}], seeds=1, store=store)
     assert not (tmp_path / "count").exists()

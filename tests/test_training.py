@@ -27,7 +27,7 @@ def test_every_epoch_visits_full_batches_of_distinct_samples_in_a_new_order(tmp_
 
     fit(tmp_path, step, model)
     assert [len(batch) for batch in seen] == [4] * 6  # the short last batch is dropped
-    epochs = [sum(seen[i : i + 2], []) for i in (0, 2, 4)]
+    epochs = [seen[i] + seen[i + 1] for i in (0, 2, 4)]
     assert all(len(set(epoch)) == 8 for epoch in epochs)
     assert epochs[0] != epochs[1]
 

@@ -1,5 +1,6 @@
 """Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020, Section 5.1; robinson2021, Section 5.1)."""
 
+import functools
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ def simclr(
     temperature: float = 0.5,
     epochs: int = 10,
     batch: int = 256,
+    size: int = 32,
     lr: float = 1e-3,
     weight_decay: float = 1e-6,
     bn_groups: int = 1,
@@ -57,14 +59,15 @@ def simclr(
     labelled training images held out from everything else, on which settings are chosen.
     objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
     anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
-    images of its class (labels for positives only; robinson2021, Section 6.1). bn_groups: batch norm statistics a group of the batch.
+    images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
+    evaluated on whole images. bn_groups: batch norm statistics a group of the batch.
     monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
     """
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
-    batch = min(batch, 8) if environment.dry() else batch
+    batch = min(batch, 4) if environment.dry() else batch
     model = network(encoder, data.images.shape[1], bn_groups).to(run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
     generator = torch.Generator(run.device).manual_seed(seed)
@@ -72,7 +75,7 @@ def simclr(
     height, width = data.images.shape[2:]
 
     def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters).contiguous(memory_format=torch.channels_last))[1]
+        return model(augment.apply(images, parameters, size=size).contiguous(memory_format=torch.channels_last))[1]
 
     embed = accelerated(embed, run, precision=precision, compile=compile)
 
@@ -181,14 +184,19 @@ def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
 
 def _data(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
     """What is trained on, what the classifiers are fitted on, and what they are measured on."""
-    labelled = datasets.load(name, "train", device=device)
+    labelled = _load(name, "train", device, environment.dry())
     if evaluate_on == "validation":
         fit, validation = datasets.holdout(labelled, 0.2, seed=0)
         return fit, fit, validation
     if evaluate_on != "test":
         raise ValueError(f"evaluate_on {evaluate_on!r} is unknown; use 'test' or 'validation'")
-    data = labelled if train_split == "train" else datasets.load(name, train_split, device=device)
-    return data, labelled, datasets.load(name, "test", device=device)
+    data = labelled if train_split == "train" else _load(name, train_split, device, environment.dry())
+    return data, labelled, _load(name, "test", device, environment.dry())
+
+
+@functools.lru_cache(maxsize=3)  # decoding and verifying take half a second, and a process does many runs
+def _load(name: str, split: str, device: torch.device, dry: bool) -> datasets.Dataset:
+    return datasets.load(name, split, device=device)
 
 
 def _features(body: nn.Module, data: datasets.Dataset) -> Tensor:
