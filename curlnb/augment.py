@@ -189,11 +189,11 @@ def apply(
     if images.shape[1] != 3 and (parameters.factors is not None or parameters.grayscale is not None):
         raise ValueError("colour operations need images of three channels: draw(..., colour=False) leaves them out")
     if images.device.type == "cpu" and len(images) > CPU_CHUNK:
-        views = []
+        chunks = []
         for i in range(0, len(images), CPU_CHUNK):
             few = {name: p if p is None else p[i : i + CPU_CHUNK] for name, p in parameters._asdict().items()}
-            views.append(apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std))
-        return torch.cat(views)
+            chunks.append(apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std))
+        return torch.cat(chunks)
     with torch.autocast(images.device.type, enabled=False):  # bfloat16 keeps 8 bits: grey levels would be lost
         views = crop(images, parameters.crop, parameters.flip, size)
         if parameters.factors is not None and parameters.order is not None:
