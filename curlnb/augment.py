@@ -192,7 +192,7 @@ def apply(
         chunks = []
         for i in range(0, len(images), CPU_CHUNK):
             few = {name: p if p is None else p[i : i + CPU_CHUNK] for name, p in parameters._asdict().items()}
-            chunks.append(apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std))
+            chunks.append(apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std))  # type: ignore[arg-type]
         return torch.cat(chunks)
     with torch.autocast(images.device.type, enabled=False):  # bfloat16 keeps 8 bits: grey levels would be lost
         views = crop(images, parameters.crop, parameters.flip, size)

@@ -7,6 +7,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterator
 
+import threadpoolctl
 import torch
 
 
@@ -67,6 +68,7 @@ def cpu_threads(count: int | None) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
-        yield count or before
+        with threadpoolctl.threadpool_limits(count):  # numpy's and scikit-learn's threads
+            yield count or before
     finally:
         torch.set_num_threads(before)

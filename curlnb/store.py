@@ -15,7 +15,7 @@ import hashlib
 import inspect
 import json
 import os
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -133,15 +133,14 @@ class Run:
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers see all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        write(Path(name))
-        with open(name, "rb") as file:
+        write(temporary)
+        with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(temporary, path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
