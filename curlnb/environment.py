@@ -22,7 +22,8 @@ def home() -> Path:
 
 
 def results_root() -> Path:
-    return Path(os.environ.get("CURLNB_RESULTS") or home() / "results")
+    root = Path(os.environ.get("CURLNB_RESULTS") or home() / "results")
+    return root / "dry" if dry() else root  # noise must not be taken for results
 
 
 def notebook_name() -> str:

@@ -35,8 +35,8 @@ class _Module:
 def code_digest(function: Callable[..., Any]) -> str:
     """Digest of `function` and of all code of its own package that it can reach by name; 16 hex digits.
 
-    Comments, docstrings, layout and unreachable definitions do not count, so that a new encoder beside the one in use
-    leaves finished runs valid. Names are followed statically: a module used as a value counts whole, and a dictionary
+    Comments, docstrings, layout and unreachable definitions do not count, so that a new function beside those in use leaves finished
+    runs valid. Names are followed statically: a module used as a value counts whole, and a dictionary
     of functions counts with every function in it.
     """
     if function.__module__ != "__main__":
@@ -120,7 +120,7 @@ def _resolve(target: tuple[str, str | None], attribute: str | None) -> Iterator[
         else:
             yield module, name
     elif attribute is not None:
-        yield module, attribute
+        yield from _resolve((module, attribute), None) if attribute in _parse(module).imports else ((module, attribute),)
     elif _is_ours(module):
         yield from ((module, each) for each in _parse(module).definitions)
 
@@ -165,9 +165,13 @@ def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         fields = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in reversed(lines)}
-        return " ".join(fields.get(name, "") for name in ("model name", "cpu family", "model", "stepping"))
+        return " ".join(fields.get(name, "") for name in ("model name", "cpu family", "model", "stepping", "CPU part")).strip()
     except OSError:
-        return platform.processor() or platform.machine()
+        name = ["sysctl", "-n", "machdep.cpu.brand_string"]  # macOS; platform.processor() says only "arm" there
+        try:
+            return subprocess.run(name, capture_output=True, text=True).stdout.strip() or platform.processor()
+        except OSError:
+            return platform.processor() or platform.machine()
 
 
 @functools.cache

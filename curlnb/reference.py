@@ -18,8 +18,8 @@ from typing import Any
 
 import nbformat
 
-from curlnb import environment, provenance
-from curlnb.reproduce import name_of, notebooks
+from curlnb import claims, environment, provenance
+from curlnb.reproduce import inputs_of, name_of, notebooks
 from curlnb.store import Experiment, Record, Store, read_reference, write_atomically, write_json
 
 SHARE_TOLERANCE = 0.05  # of an accuracy (a share in [0, 1]) on other hardware or versions: training amplifies the last bit
@@ -45,8 +45,8 @@ def stale(profile: str = "quick") -> list[str]:
     """One line for each experiment whose code, parameters or data changed since its reference runs; empty when all hold."""
     problems = {}
     for record in records(profile):
-        experiment = experiment_named(record["experiment"])
         try:
+            experiment = experiment_named(record["experiment"])
             identity = experiment.identity(record["parameters"], record["seed"])
         except Exception as error:
             problems[record["experiment"]] = f"its parameters changed ({error})"
@@ -114,16 +114,24 @@ def promote(profile: str = "quick") -> str:
     for path in books:
         if status.get(name_of(path), {}).get("state") != "done":
             raise ValueError(f"{name_of(path)} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
-    used = {line for file in (results / "runs" / "used").glob("*.txt") for line in file.read_text().split()}
+        if status[name_of(path)]["inputs"] != inputs_of(path, profile):
+            raise ValueError(f"{name_of(path)} or what it stands on has changed since: run `make reproduce PROFILE={profile}` first")
+    names = [name_of(path) for path in books]
+    lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
+    used = {line for file in lists if file.exists() for line in file.read_text().split()}
     found = [json.loads((results / "runs" / key / "run.json").read_text()) for key in sorted(used)]
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)
-        shutil.copy(results / "claims.csv", fresh / "claims.csv")
+        ledger = claims.read(results / "claims.csv")
+        ledger[ledger["notebook"].isin(names)].to_csv(fresh / "claims.csv", index=False, float_format="%.6g", lineterminator="\n")
         seconds = {name_of(path): status[name_of(path)]["seconds"] for path in books}
         write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
-        if (results / "tables").exists():
-            shutil.copytree(results / "tables", fresh / "tables", dirs_exist_ok=True)
+        for table in (results / "tables").rglob("*.csv"):
+            place = table.relative_to(results / "tables")
+            if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
+                (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(table, fresh / "tables" / place)
         _write_runs(found, fresh / "runs")
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
@@ -158,7 +166,7 @@ def write_executed(executed: Path, target: Path) -> None:
 
 
 def restamp(profile: str = "quick", *, seconds: float = 600) -> str:
-    """After a pure refactoring: recompute a sample of the stale runs and, where all agree bit for bit, give them the new digest.
+    """After a pure refactoring: recompute a sample of the runs and, where all agree bit for bit, give them the new digest.
 
     ValueError where a run disagrees, or this machine is not the reference's.
     """

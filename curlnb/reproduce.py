@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from curlnb import claims, environment, provenance, report
 from curlnb.devices import default_device
 from curlnb.store import write_json
@@ -54,12 +56,20 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
     """
     results = environment.results_root() / profile
     results.mkdir(parents=True, exist_ok=True)
-    paths, start = notebooks(selected), time.monotonic()
+    try:
+        with FileLock(results / "lock", timeout=0):
+            return _reproduce(profile, notebooks(selected), results, jobs, limit_minutes)
+    except Timeout:
+        raise RuntimeError(f"another `make reproduce` is at work in {results}; wait for it, or use another CURLNB_RESULTS") from None
+
+
+def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int, limit_minutes: float | None) -> int:
+    start = time.monotonic()
     status = _Status(results / "status.json")
     todo = []
     for path in paths:
         before = status.get(name_of(path))
-        if before.get("state") == "done" and before.get("inputs") == _inputs(path, profile) and _output(results, path).exists():
+        if before.get("state") == "done" and before.get("inputs") == inputs_of(path, profile) and _output(results, path).exists():
             print(f"  {name_of(path)}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
         else:
             todo.append(path)
@@ -102,12 +112,14 @@ class _Status:
         write_json(self.path, self.states)
 
 
-def _inputs(path: Path, profile: str) -> str:
-    """Digest of all that a notebook's outputs follow from: its code, the package, the data's checksums, the profile."""
+def inputs_of(path: Path, profile: str) -> str:
+    """Digest of what a notebook's outputs follow from: its cells, the package, the lock, the data's checksums, the machine, the profile."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
-    checksums = [file.read_text() for file in sorted((environment.home() / "data").glob("*.json"))]
-    text = json.dumps([cells, package, checksums, profile])
+    home = environment.home()
+    others = [home / "requirements.lock", *(home / "data").glob("*.json"), *(home / "results" / "reference" / "gpu").rglob("*.csv")]
+    around = [file.read_text() for file in sorted([*others, Path(__file__).with_name("published.csv")]) if file.exists()]
+    text = json.dumps([cells, package, around, provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", ""), profile])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -132,7 +144,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, jobs: int) -> di
     (results / "runs" / "used" / f"{name.replace('/', '--')}.txt").unlink(missing_ok=True)
     print(f"  {name}: started", flush=True)
     start = time.monotonic()
-    inputs = _inputs(path, profile)
+    inputs = inputs_of(path, profile)
     with open(log, "ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=file, stderr=file, env={**os.environ, **told, **threads}, start_new_session=True
@@ -156,7 +168,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, jobs: int) -> di
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a notebook's process with its kernel and workers."""
+    """End a notebook's process. Its kernel, a session of its own, ends itself within a second, and the kernel's workers after it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

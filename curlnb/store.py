@@ -58,7 +58,7 @@ class Experiment:
         for name in given:
             if name not in known:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(known))}")
-        full = {name: given.get(name, p.default) for name, p in known.items()}
+        full = {name: _like(p.default, given.get(name, p.default)) for name, p in known.items()}
         missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
         if missing:
             raise StoreError(f"{self.name} needs a value for {', '.join(missing)}")
@@ -81,6 +81,11 @@ class Experiment:
 
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         return _hash([self.identity(parameters, seed), self.code])
+
+
+def _like(default: Any, value: Any) -> Any:
+    """1 given where the default is 0.0 is 1.0, so that it is the same run."""
+    return float(value) if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def experiment(function: Callable[..., dict[str, Any]] | None = None, *, data: Callable[[dict[str, Any]], str] = lambda _: "") -> Any:

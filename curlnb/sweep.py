@@ -59,10 +59,16 @@ def sweep(
 
 
 def _dry(jobs: list["_Job"]) -> pd.DataFrame:
-    """Run as few jobs as show every value of every parameter; the others' rows repeat their metrics. Never stored as results."""
+    """Run as few jobs as show every value of every parameter, up to the size of large numbers and of fractions, which a dry run shrinks;
+    the others' rows repeat their metrics.
+    """
+
+    def shown(value: Any) -> Any:
+        return value > 0 if isinstance(value, float) or (isinstance(value, int) and value >= 10) else value
+
     rows, seen, last = [], set[str](), None
     for job in jobs:
-        values = {f"{name}={value!r}" for name, value in job.parameters.items()}
+        values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
         if last is None or not values <= seen:
             last, seen = job.store.run(job.experiment, job.parameters, job.seed), seen | values
         assert last is not None
@@ -137,12 +143,23 @@ def _compute(jobs: list[_Job], workers: int) -> None:
 def _here(jobs: list[_Job], display: "_Display") -> list[tuple[_Job, str]]:
     errors = []
     for job in jobs:
+        over = threading.Event()
+        watch = threading.Thread(target=_refresh, args=(display, job, over), daemon=True)
+        watch.start()
         try:
             job.store.run(job.experiment, job.parameters, job.seed)
         except Exception as error:
             errors.append((job, f"{type(error).__name__}: {error}"))
+        finally:
+            over.set()
+            watch.join()
         display.finished(job)
     return errors
+
+
+def _refresh(display: "_Display", job: _Job, over: threading.Event) -> None:
+    while not over.wait(1):
+        display.refresh([job])
 
 
 def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tuple[_Job, str]]:
@@ -152,12 +169,16 @@ def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tupl
     busy: dict[Future[bool], tuple[_Job, bool]] = {}
     pool = _pool(workers)
     while waiting or busy:
-        while waiting and len(busy) < workers:
-            job, patient = waiting.popleft()
-            busy[pool.submit(_work, job.arguments(), patient)] = (job, patient)
-        done, _ = wait(busy, timeout=1, return_when=FIRST_COMPLETED)
-        display.refresh([job for job, _ in busy.values()])
         dead = False
+        while waiting and len(busy) < workers:
+            try:
+                busy[pool.submit(_work, waiting[0][0].arguments(), waiting[0][1])] = waiting[0]
+                waiting.popleft()
+            except BrokenProcessPool:  # a worker died between runs
+                dead = True
+                break
+        done, _ = wait(busy, timeout=0 if dead else 1, return_when=FIRST_COMPLETED)
+        display.refresh([job for job, _ in busy.values()])
         for future in done:
             job, patient = busy.pop(future)
             try:
@@ -175,7 +196,7 @@ def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tupl
             deaths += 1
             waiting.extend(busy.values())
             busy.clear()
-            _POOLS.pop(workers, None)
+            _POOLS.clear()
             if deaths > RETRIES:
                 return errors + [(job, "its process was killed, out of memory perhaps; try CURLNB_WORKERS=1") for job, _ in waiting]
             pool = _pool(workers)
@@ -194,6 +215,9 @@ _POOLS: dict[int, ProcessPoolExecutor] = {}  # kept between sweeps: importing to
 
 def _pool(workers: int) -> Executor:
     if workers not in _POOLS:
+        for other in _POOLS.values():
+            other.shutdown()
+        _POOLS.clear()
         _POOLS[workers] = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_with_parent, initargs=(os.getpid(),))
     return _POOLS[workers]
 

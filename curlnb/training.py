@@ -57,7 +57,7 @@ def train(
     model: holds all state that is trained or tracked (momentum encoders and queues too), so that it is saved whole.
     generator: where `step` draws from; its state is saved, so that a resumed run draws what the uninterrupted one would.
     on_epoch(epoch) with epoch counted from 1 returns scalars to log, after each epoch.
-    checkpoint_seconds: a checkpoint is written when that long has passed since the last. limit_steps ends early (dry runs).
+    checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the end. limit_steps ends early (dry runs).
     Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
     resumed returns the same bits. Raises TrainingError, with the step, at the end of the epoch in which a loss is not finite.
     """
@@ -67,11 +67,18 @@ def train(
     epoch, at, seconds_before = 0, 0, 0.0
     log: dict[str, list[float]] = {}
     so_far: dict[str, Tensor] = {}  # this epoch's scalars, a step each, left on the device
-    if saved := run.load_checkpoint():
+    saved = run.load_checkpoint()
+    if saved and saved[1]["device"] == run.device.type:  # another device draws other numbers: begin again
         tensors, state = saved
         _restore(model, optimizer, generator, tensors, state)
         epoch, at, log, seconds_before = state["epoch"], state["step"], state["log"], state["seconds"]
         so_far = {name.removeprefix("log/"): t for name, t in tensors.items() if name.startswith("log/")}
+
+    def save(now: float) -> None:
+        tensors, state = _state(model, optimizer, generator)
+        tensors |= {f"log/{name}": t for name, t in so_far.items()}
+        place = {"epoch": epoch, "step": at, "log": log, "seconds": seconds_before + now - start, "device": run.device.type}
+        run.save_checkpoint(tensors, state | place)
 
     start = last = time.monotonic()
     while epoch < epochs:
@@ -86,12 +93,10 @@ def train(
                 so_far.setdefault(name, torch.zeros(steps, device=run.device))[at] = value.detach()
             at += 1
             now = time.monotonic()
-            if now - last > checkpoint_seconds and (at < steps or epoch + 1 < epochs):
+            if now - last > checkpoint_seconds:
                 last = now
                 _check_finite(so_far["loss"][:at], epoch, steps, optimizer)
-                tensors, state = _state(model, optimizer, generator)
-                tensors |= {f"log/{name}": t for name, t in so_far.items()}
-                run.save_checkpoint(tensors, state | {"epoch": epoch, "step": at, "log": log, "seconds": seconds_before + now - start})
+                save(now)
             run.progress(epoch + at / steps, epochs)
         _check_finite(so_far["loss"], epoch, steps, optimizer)
         for name, values in so_far.items():
@@ -101,6 +106,7 @@ def train(
             for name, measured in on_epoch(epoch).items():
                 log.setdefault(name, []).append(measured)
         run.progress(epoch, epochs, loss=log["loss"][-1])
+    save(time.monotonic())  # what follows, a long evaluation say, need not cost the training when it is killed
     return log
 
 
@@ -144,3 +150,7 @@ def _restore(
         index, name = path.split("/")
         per_parameter.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": per_parameter, "param_groups": state["groups"]})
+    for parameter, values in optimizer.state.items():  # a fused step pairs memory, not elements: give moments the parameter's layout
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter).copy_(value)

@@ -12,6 +12,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 STAMP = os.path.join(VENV, "installed")
+BACKEND = os.path.join(VENV, "torch_backend")
 SUPPORTED = ("3.11", "3.12", "3.13")
 OFFLINE = ("connect", "resolve host", "network", "dns", "timed out", "temporary failure")
 
@@ -59,17 +60,28 @@ def without_torch(lock):
     return "".join(kept)
 
 
+def torch_backend():
+    """The build asked for, else the one chosen when .venv was made, so that it need not be repeated with every command."""
+    kept = read(BACKEND) if os.path.exists(BACKEND) else ""
+    return os.environ.get("CURLNB_TORCH_BACKEND", kept)
+
+
 def main():
     if os.name == "nt":
         fail("Windows is not supported; use WSL")
-    python, lock, backend = supported_python(), read(ROOT, "requirements.lock"), os.environ.get("CURLNB_TORCH_BACKEND", "")
+    python, lock, backend = supported_python(), read(ROOT, "requirements.lock"), torch_backend()
     wanted = hashlib.sha256((lock + read(ROOT, "pyproject.toml") + backend).encode()).hexdigest()
     if os.path.exists(STAMP) and read(STAMP) == wanted:
         return
     print("curlnb set-up: installing into .venv (once; several GB on Linux, see the README for the CPU build of torch)", flush=True)
     inside = os.path.join(VENV, "bin", "python")
-    if not os.path.exists(inside):
-        run([python, "-m", "venv", VENV], "this Python has no venv module; install it (on Debian and Ubuntu: python3-venv) and try again")
+    if not os.path.exists(inside) or subprocess.call(
+        [inside, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ):
+        run(
+            [python, "-m", "venv", "--clear", VENV],
+            "this Python has no venv module; install it (on Debian and Ubuntu: python3-venv) and try again",
+        )
     if subprocess.call([inside, "-m", "uv", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         run([inside, "-m", "pip", "install", "--quiet", "uv>=0.5"], "uv could not be installed into .venv; see above")
     install = [inside, "-m", "uv", "pip", "install", "--quiet", "--python", inside]
@@ -82,6 +94,8 @@ def main():
             file.write(without_torch(lock))
     run([*install, "--no-deps", "--require-hashes", "-r", locked], failed)
     run([*install, "--no-deps", "--no-build-isolation", "--editable", ROOT], "curlnb itself could not be installed; see above")
+    with open(BACKEND, "w") as file:
+        file.write(backend)
     with open(STAMP, "w") as file:
         file.write(wanted)
 

@@ -1,5 +1,6 @@
 """Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020, Section 5.1; robinson2021, Section 5.1)."""
 
+import copy
 import functools
 from typing import Any
 
@@ -18,7 +19,7 @@ SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # by which unit-norm features
 
 
 def network(name: str, channels: int, bn_groups: int = 1) -> SimCLR:
-    """Encoder and head, batch norm over `bn_groups` groups of each batch, in the memory layout that convolutions like."""
+    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory layout that convolutions like."""
     body, dim = encoder(name, in_channels=channels)
     model = SimCLR(body, projection_head(dim))
     if bn_groups > 1:
@@ -47,7 +48,7 @@ def simclr(
     size: int = 32,
     lr: float = 1e-3,
     weight_decay: float = 1e-6,
-    bn_groups: int = 1,
+    bn_groups: int | None = None,
     precision: str = "float32",
     compile: bool = False,
     released_probe: bool = False,
@@ -60,7 +61,7 @@ def simclr(
     objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
     anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
     images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
-    evaluated on whole images. bn_groups: batch norm statistics a group of the batch.
+    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together.
     monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
@@ -68,7 +69,7 @@ def simclr(
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 4) if environment.dry() else batch
-    model = network(encoder, data.images.shape[1], bn_groups).to(run.device)
+    model = network(encoder, data.images.shape[1], views * bn_groups if bn_groups else 1).to(run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(data.labels) if positives == "true" else None
@@ -151,7 +152,7 @@ def evaluate(
     }
     if released:
         metrics["linear_released"] = evaluation.released_probe(
-            body,
+            split_batch_norm(copy.deepcopy(body), 1),  # the probe sees one view
             labelled.images,
             labelled.labels,
             held_out.images,
