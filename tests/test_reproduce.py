@@ -113,7 +113,27 @@ def test_a_finished_reproduction_becomes_the_reference(checkout, monkeypatch):
     assert str(checkout.root) not in json.dumps(book)
 
 
+def test_an_edit_made_after_the_reproduction_is_not_overwritten(checkout):
+    assert checkout("reproduce").returncode == 0
+    path = checkout.root / "notebooks" / "small.ipynb"
+    write_notebook(path, GOOD.replace("PAUSE", "0.0") + "# a later thought")
+    before = path.read_text()
+    assert "small or what it stands on has changed since: run `make reproduce" in checkout("reference").stderr
+    assert path.read_text() == before
+
+
+def test_a_second_reproduction_at_once_is_told_so(checkout):
+    from filelock import FileLock
+
+    (checkout.root / "results" / "quick").mkdir(parents=True)
+    with FileLock(checkout.root / "results" / "quick" / "lock"):
+        done = checkout("reproduce")
+    assert done.returncode == 2
+    assert "another `make reproduce` is at work" in done.stderr
+
+
 def test_the_committed_reference_runs_are_those_of_the_present_code():
+    assert reference.records("quick"), "no reference runs: run `make reproduce reference`"
     assert reference.stale("quick") == []
 
 
@@ -128,6 +148,7 @@ def test_a_random_sample_of_reference_runs_is_computed_again_and_agrees():
     """Drawn by the commit, so that over time all are; one an experiment family at least, within a few minutes."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True).stdout.strip()
     chosen = reference.sample("quick", commit, seconds=150)
+    assert chosen
     assert {record["experiment"] for record in chosen} == {record["experiment"] for record in reference.records("quick")}
     assert [problem for record in chosen for problem in reference.recompute(record)] == []
 

@@ -15,8 +15,10 @@ import torch
 import toy
 
 from curlnb import provenance
-from curlnb.store import Run, Store, StoreError, write_atomically
+from curlnb.store import Run, Store, StoreError, default_store, write_atomically
 from curlnb.sweep import SweepError, sweep
+
+sweep_module = sys.modules["curlnb.sweep"]
 
 HERE = Path(__file__).parent
 
@@ -112,8 +114,8 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
     assert killed >= 18, "the sweep was over too soon for the test to mean much"
     assert start(tmp_path / "cut", tmp_path / "cut.json", 2).wait(120) == 0
     assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
-    leftovers = [p.name for p in (tmp_path / "cut").rglob("*") if p.is_file() and p.name not in ("run.json", "arrays.safetensors", "lock")]
-    assert leftovers == []
+    unfinished = [path for path in (tmp_path / "cut").glob("*/*") if not (path / "run.json").exists()]
+    assert unfinished == []
 
 
 def test_two_processes_that_want_one_run_train_it_once(tmp_path):
@@ -134,6 +136,23 @@ def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_o
         sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 7, 2], store=store, workers=2)
     table = sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2)
     assert list(table["seed_squared"]) == [0, 1, 4]
+
+
+def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
+    store = Store(tmp_path / "runs")
+    sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[0, 1], store=store, workers=2)
+    (pool,) = sweep_module._POOLS.values()
+    for process in list(pool._processes.values()):
+        os.kill(process.pid, signal.SIGKILL)
+    time.sleep(1)
+    table = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[2, 3], store=store, workers=2)
+    assert list(table["twice"]) == [4, 6]
+
+
+def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    assert default_store().root == tmp_path / "dry" / "quick" / "runs"
 
 
 def test_points_may_carry_their_own_seeds(tmp_path):

@@ -1,0 +1,123 @@
+"""The image experiment: every objective runs, bad settings are named, and a killed convolutional run goes on to the same bits."""
+
+import pytest
+import torch
+
+from curlnb import datasets, provenance
+from curlnb.experiments import images
+from curlnb.experiments.images import objective_loss, simclr
+from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
+from curlnb.store import Run, Store
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Forty real-shaped random images instead of a data set."""
+    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "biased", "negatives": 5},
+        {"objective": "unbiased", "negatives": 5},
+        {"objective": "debiased", "tau_plus": 0.1, "views": 3},
+        {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "positives": "true"},
+        {"objective": "hard_consistent", "tau_plus": 0.1, "beta": 1.0, "bn_groups": 2, "released_probe": True, "monitor_every": 1},
+    ],
+    ids=lambda p: p["objective"],
+)
+def test_every_objective_trains_and_is_measured(tmp_path, small, monkeypatch, parameters):
+    monkeypatch.setattr(images.environment, "dry", lambda: True)
+    record = Store(tmp_path).run(simclr, parameters, 0)
+    metrics = record["metrics"]
+    assert all(0 <= metrics[name] <= 1 for name in ("knn", "linear", "clamped"))
+    assert ("linear_released" in metrics) == bool(parameters.get("released_probe"))
+    assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
+    for kind in ("hinge", "logistic"):  # arora2019, Lemma 4.3, at every scale
+        bounds = [(loss - metrics["tau"]) / (1 - metrics["tau"]) for loss in metrics[f"L_un_{kind}"]]
+        assert all(side <= bound + 1e-4 for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True))
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
+    """Channels-last weights and fused Adam: its moments must come back in the parameters' own memory layout."""
+    monkeypatch.setattr(images, "train", lambda *a, **k: images_train(*a, **{**k, "checkpoint_seconds": 0.0}))
+    from curlnb.training import train as images_train
+
+    parameters, saves = {"batch": 16, "epochs": 3, "size": 16}, 0
+    whole = Store(tmp_path / "whole").run(simclr, parameters, 3)
+    folder = Store(tmp_path / "cut").folder(simclr, parameters, 3)
+    folder.mkdir(parents=True)
+
+    class Stopped(Exception):
+        pass
+
+    class Fragile(Run):
+        def save_checkpoint(self, tensors, state):
+            nonlocal saves
+            super().save_checkpoint(tensors, state)
+            saves += 1
+            if saves == stop_after:
+                raise Stopped
+
+    torch.manual_seed(3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.raises(Stopped):
+        simclr.function(Fragile(folder), seed=3, **simclr.parameters(parameters))
+    torch.set_num_threads(threads)
+    resumed = Store(tmp_path / "cut").run(simclr, parameters, 3)
+    assert resumed["metrics"] == whole["metrics"]
+
+
+def test_objectives_are_the_losses_by_name():
+    g = torch.Generator().manual_seed(0)
+    views = tuple(torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1) for _ in range(2))
+    labels = torch.arange(8) % 3
+    options = {"negatives": None, "temperature": 0.5, "tau_plus": 0.0, "beta": 0.0}
+    pos, neg = pairwise(*views)
+    biased, _ = objective_loss("biased", views, labels, g, **options)
+    torch.testing.assert_close(biased, info_nce(pos, neg).mean())
+    same = (labels.repeat(2)[:, None] == labels.repeat(2)[None, :]) & (torch.arange(16)[:, None] % 8 != torch.arange(16) % 8)
+    ideal, _ = objective_loss("unbiased", views, labels, g, **options)
+    full = torch.cat(views) @ torch.cat(views).T
+    others = torch.arange(16)[:, None] % 8 != torch.arange(16) % 8
+    torch.testing.assert_close(ideal, unbiased(pos, full[others].view(16, 14), same[others].view(16, 14)).mean())
+    few, _ = objective_loss("biased", views, labels, torch.Generator().manual_seed(1), **options | {"negatives": 5})
+    torch.testing.assert_close(few, info_nce(pos, subsample(neg, 5, torch.Generator().manual_seed(1))).mean())
+    assert positives(*views).shape == (16, 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"objective": "biassed"}, "objective 'biassed' is unknown; use one of biased"),
+        ({"positives": "real"}, "positives 'real' is unknown; use one of augmented, true"),
+        ({"tau_plus": 0.1}, "objective 'biased' takes neither tau_plus nor beta"),
+        ({"objective": "debiased", "beta": 1.0}, "takes no beta, got 1.0; use 'hard'"),
+        ({"views": 1}, "views is 1: a positive needs at least 2"),
+        ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Store(tmp_path).run(simclr, parameters, 0)
+
+
+def test_what_validates_and_loads_the_data_counts_in_the_code_digest():
+    """Names used through a package, `datasets.holdout`, are followed to where they are written."""
+    reached, original = set(), provenance._dump
+    provenance._digest.cache_clear()
+    try:
+        provenance._dump = lambda node: reached.add(getattr(node, "name", "")) or original(node)
+        provenance.code_digest(simclr.function)
+    finally:
+        provenance._dump = original
+        provenance._digest.cache_clear()
+    assert {"holdout", "load", "contrastive_loss", "train", "_restore", "encoder", "released_probe"} <= reached
+    assert not {"sweep", "claim", "quickdraw_page"} & reached
+
+
+def test_an_integer_given_for_a_fraction_is_the_same_run():
+    assert simclr.identity({"objective": "hard", "beta": 1}, 0) == simclr.identity({"objective": "hard", "beta": 1.0}, 0)
