@@ -140,7 +140,7 @@ def test_dry_runs_have_every_sets_shapes_without_its_data(tmp_path: Path, monkey
         data = datasets.load(name, "train")
         assert data.origin.startswith("synthetic (dry run)")
         assert data.stand_in
-        assert len(data) >= 10
+        assert len(data) >= 16
         assert data.labels.bincount(minlength=len(data.classes)).min() >= 2
         assert datasets.digest(name) != real[name]  # so that no stored dry run is taken for a real one
         datasets.holdout(data, 0.1, seed=0)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from curlnb import datasets, provenance
+from curlnb.devices import cpu_threads
 from curlnb.experiments import images
 from curlnb.experiments.images import objective_loss, simclr
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
@@ -62,11 +63,8 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
                 raise Stopped
 
     torch.manual_seed(3)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped), cpu_threads(1):  # as the store does
         simclr.function(Fragile(folder), seed=3, **simclr.parameters(parameters))
-    torch.set_num_threads(threads)
     resumed = Store(tmp_path / "cut").run(simclr, parameters, 3)
     assert resumed["metrics"] == whole["metrics"]
 

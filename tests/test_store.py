@@ -15,6 +15,7 @@ import torch
 import toy
 
 from curlnb import provenance
+from curlnb.devices import cpu_threads
 from curlnb.store import Run, Store, StoreError, default_store, write_atomically
 from curlnb.sweep import SweepError, sweep
 
@@ -76,7 +77,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_a
 
     folder.mkdir(parents=True)
     torch.manual_seed(3)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped), cpu_threads(1):  # as the store does
         toy.regression.function(Fragile(folder), seed=3, **toy.regression.parameters({}))
     torch.manual_seed(99)  # whatever happened in between
     resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)

@@ -99,11 +99,11 @@ def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
 def synthetic(name: str, split: str, n: int | None = None) -> Dataset:
     """Noise with the shapes and classes of a set, for dry runs, the same every time.
 
-    n: number of images; default 10, or one a class if that is more. Labels go round all classes; those of "unlabeled" are -1, and so is
+    n: number of images; default 16, or two a class if that is more. Labels go round all classes; those of "unlabeled" are -1, and so is
     the second half of "train+unlabeled".
     """
     entry = _entry(name, split)
-    n = max(10, len(entry.classes)) if n is None else n
+    n = max(16, 2 * len(entry.classes)) if n is None else n
     generator = torch.Generator().manual_seed(crc32(f"{name}/{split}".encode()))
     images = torch.randint(0, 256, (n, *entry.shape), generator=generator, dtype=torch.uint8)
     labels = torch.arange(n) % len(entry.classes)
