@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from curlnb.store import Run, experiment
+from curlnb.devices import cpu_threads
+from curlnb.store import Experiment, Run, Store, experiment
 from curlnb.training import train
 
 
@@ -50,3 +51,29 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
         Path(mark).touch()
         os._exit(137)
     return {"seed_squared": seed**2}
+
+
+def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *, after: int) -> None:
+    """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as a kill would."""
+
+    class Stopped(Exception):
+        pass
+
+    class Fragile(Run):
+        saves = 0
+
+        def save_checkpoint(self, tensors: dict, state: dict) -> None:
+            super().save_checkpoint(tensors, state)
+            self.saves += 1
+            if self.saves == after:
+                raise Stopped
+
+    folder = store.folder(function, parameters, seed)
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    with cpu_threads(1):
+        try:
+            function.function(Fragile(folder), seed=seed, **function.parameters(parameters))
+        except Stopped:
+            return
+    raise AssertionError(f"the run ended before its checkpoint {after}")
