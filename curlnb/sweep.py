@@ -59,12 +59,12 @@ def sweep(
 
 
 def _dry(jobs: list["_Job"]) -> pd.DataFrame:
-    """Run as few jobs as show every value of every parameter, up to the size of large numbers and of fractions, which a dry run shrinks;
-    the others' rows repeat their metrics.
+    """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions; the others' rows repeat
+    their metrics.
     """
 
     def shown(value: Any) -> Any:
-        return value > 0 if isinstance(value, float) or (isinstance(value, int) and value >= 10) else value
+        return value > 0 if isinstance(value, float) else min(value, 3) if isinstance(value, int) else value
 
     rows, seen, last = [], set[str](), None
     for job in jobs:
