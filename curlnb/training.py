@@ -90,7 +90,9 @@ def train(
             loss.backward()
             optimizer.step()
             for name, value in {"loss": loss, **scalars}.items():
-                so_far.setdefault(name, torch.zeros(steps, device=run.device))[at] = value.detach()
+                if name not in so_far:
+                    so_far[name] = torch.zeros(steps, device=run.device)
+                so_far[name][at] = value.detach()
             at += 1
             now = time.monotonic()
             if now - last > checkpoint_seconds:

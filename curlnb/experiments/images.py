@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, evaluation, losses, sampling, theory
+from curlnb import augment, datasets, distributed, environment, evaluation, losses, sampling, theory
 from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
@@ -61,7 +61,8 @@ def simclr(
     objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
     anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
     images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
-    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together.
+    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
+    torchrun the batch is shared by the ranks (see `distributed`).
     monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
@@ -69,8 +70,10 @@ def simclr(
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 4) if environment.dry() else batch
-    model = network(encoder, data.images.shape[1], views * bn_groups if bn_groups else 1).to(run.device)
+    groups = distributed.groups_here(bn_groups)
+    model = network(encoder, data.images.shape[1], views * groups if groups else 1).to(run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
+    distributed.join(run, model, optimizer, synchronise=not bn_groups)
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(data.labels) if positives == "true" else None
     height, width = data.images.shape[2:]
@@ -81,11 +84,12 @@ def simclr(
     embed = accelerated(embed, run, precision=precision, compile=compile)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        seen = [samples]
+        mine, draws = distributed.share(samples), distributed.stream(generator)
+        seen = [mine]
         for _ in range(views - 1):
-            seen.append(samples if index is None else sampling.similar(index, data.labels, samples, generator))
-        parameters = augment.draw(views * len(samples), height, width, generator, colour=data.images.shape[1] == 3)
-        z = embed(data.images[torch.cat(seen)], parameters).chunk(views)
+            seen.append(mine if index is None else sampling.similar(index, data.labels, mine, draws))
+        parameters = augment.draw(views * len(mine), height, width, draws, colour=data.images.shape[1] == 3)
+        z = distributed.gather(embed(data.images[torch.cat(seen)], parameters), views).chunk(views)
         loss, clamped = objective_loss(
             objective, z, data.labels[samples], generator, negatives=negatives, temperature=temperature, tau_plus=tau_plus, beta=beta
         )
