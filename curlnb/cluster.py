@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any
 
-
 SECONDS = 30  # within which a scheduler must answer
 
 
