@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+import toy
 
 from curlnb import datasets, provenance
-from curlnb.devices import cpu_threads
 from curlnb.experiments import images
 from curlnb.experiments.images import objective_loss, simclr
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
-from curlnb.store import Run, Store
+from curlnb.store import Store
 
 
 @pytest.fixture
@@ -46,25 +46,9 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
     monkeypatch.setattr(images, "train", lambda *a, **k: images_train(*a, **{**k, "checkpoint_seconds": 0.0}))
     from curlnb.training import train as images_train
 
-    parameters, saves = {"batch": 16, "epochs": 3, "size": 16}, 0
+    parameters = {"batch": 16, "epochs": 3, "size": 16}
     whole = Store(tmp_path / "whole").run(simclr, parameters, 3)
-    folder = Store(tmp_path / "cut").folder(simclr, parameters, 3)
-    folder.mkdir(parents=True)
-
-    class Stopped(Exception):
-        pass
-
-    class Fragile(Run):
-        def save_checkpoint(self, tensors, state):
-            nonlocal saves
-            super().save_checkpoint(tensors, state)
-            saves += 1
-            if saves == stop_after:
-                raise Stopped
-
-    torch.manual_seed(3)
-    with pytest.raises(Stopped), cpu_threads(1):  # as the store does
-        simclr.function(Fragile(folder), seed=3, **simclr.parameters(parameters))
+    toy.interrupt(Store(tmp_path / "cut"), simclr, parameters, 3, after=stop_after)
     resumed = Store(tmp_path / "cut").run(simclr, parameters, 3)
     assert resumed["metrics"] == whole["metrics"]
 

@@ -15,8 +15,7 @@ import torch
 import toy
 
 from curlnb import provenance
-from curlnb.devices import cpu_threads
-from curlnb.store import Run, Store, StoreError, default_store, write_atomically
+from curlnb.store import Store, StoreError, default_store, write_atomically
 from curlnb.sweep import SweepError, sweep
 
 sweep_module = sys.modules["curlnb.sweep"]
@@ -61,24 +60,7 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
     """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the log all go on."""
     whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
-    folder = Store(tmp_path / "cut").folder(toy.regression, {}, 3)
-    saves = 0
-
-    class Stopped(Exception):
-        pass
-
-    class Fragile(Run):
-        def save_checkpoint(self, tensors, state):
-            nonlocal saves
-            super().save_checkpoint(tensors, state)
-            saves += 1
-            if saves == stop_after:
-                raise Stopped
-
-    folder.mkdir(parents=True)
-    torch.manual_seed(3)
-    with pytest.raises(Stopped), cpu_threads(1):  # as the store does
-        toy.regression.function(Fragile(folder), seed=3, **toy.regression.parameters({}))
+    toy.interrupt(Store(tmp_path / "cut"), toy.regression, {}, 3, after=stop_after)
     torch.manual_seed(99)  # whatever happened in between
     resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
     assert resumed["metrics"] == whole["metrics"]

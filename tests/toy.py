@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from curlnb.store import Run, experiment
+from curlnb.devices import cpu_threads
+from curlnb.store import Experiment, Run, Store, experiment
 from curlnb.training import train
 
 
@@ -67,3 +68,29 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
 
     train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=torch.Generator(), checkpoint_seconds=0.0)
     return {"weight": model.weight.item()}
+
+
+def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *, after: int) -> None:
+    """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as a kill would."""
+
+    class Stopped(Exception):
+        pass
+
+    class Fragile(Run):
+        saves = 0
+
+        def save_checkpoint(self, tensors: dict, state: dict) -> None:
+            super().save_checkpoint(tensors, state)
+            self.saves += 1
+            if self.saves == after:
+                raise Stopped
+
+    folder = store.folder(function, parameters, seed)
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    with cpu_threads(1):
+        try:
+            function.function(Fragile(folder), seed=seed, **function.parameters(parameters))
+        except Stopped:
+            return
+    raise AssertionError(f"the run ended before its checkpoint {after}")
