@@ -7,9 +7,11 @@ move, inputs read once and outputs written once, so that a stage which keeps all
 """
 
 import functools
+import os
 import resource
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -201,6 +203,38 @@ def _most(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated())
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+
+
+# --- seconds an epoch -------------------------------------------------------------------------------------------------
+
+
+def epoch_seconds(
+    name: str, ways: Mapping[str, Mapping[str, Any] | None], device: torch.device, *, epoch: int, images: int, repeats: int = 3
+) -> dict[str, float]:
+    """Seconds that `epoch` images take in each way of training, from uint8 to updated weights, with all the machine's threads.
+
+    ways: None for the released way, else size, precision and compile of our step. Each way trains on `images` of them (a multiple of
+    BATCH), in turn with the others; the median of `repeats` is scaled up.
+    """
+    data, generator = bench._images(device, images), torch.Generator(device).manual_seed(0)
+    train = {way: _way(name, given, device, data, generator) for way, given in ways.items()}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    with devices.cpu_threads(os.cpu_count() if device.type == "cpu" else None):
+        for _ in range(repeats):
+            for way, run in train.items():
+                seconds[way].append(bench.in_turn(run, lambda: None, device, repeats=1)[0])
+    return {way: epoch / images * statistics.median(taken) for way, taken in seconds.items()}
+
+
+def _way(
+    name: str, given: Mapping[str, Any] | None, device: torch.device, data: Tensor, generator: torch.Generator
+) -> Callable[[], object]:
+    model, optimizer = bench._model(name, device)
+    if given is None:
+        loader = bench._released_loader(data)
+        return lambda: bench._released_epoch(model, optimizer, loader, device)
+    embed, _ = bench._embed(model, device, **given)
+    return lambda: bench._epoch(model, embed, optimizer, data, generator)
 
 
 # --- what the paper profile costs -------------------------------------------------------------------------------------

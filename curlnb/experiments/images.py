@@ -53,6 +53,7 @@ def simclr(
     compile: bool = False,
     released_probe: bool = False,
     monitor_every: int = 0,
+    monitor_k: int | None = None,
 ) -> dict[str, Any]:
     """Train an encoder on a data set without its labels (save where the objective needs them) and evaluate it with them.
 
@@ -63,7 +64,8 @@ def simclr(
     images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
     evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
     torchrun the batch is shared by the ranks (see `distributed`).
-    monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
+    monitor_every: epochs between kNN measurements, 0 for none; monitor_k: of that many equal votes, None for the released code's 200
+    weighted ones. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
     """
@@ -96,7 +98,7 @@ def simclr(
         return loss, {"clamped": clamped}
 
     def monitor(epoch: int) -> dict[str, float]:
-        return {"knn": _knn(model.encoder, labelled, held_out)} if monitor_every and epoch % monitor_every == 0 else {}
+        return {"knn": _knn(model.encoder, labelled, held_out, monitor_k)} if monitor_every and epoch % monitor_every == 0 else {}
 
     log = train(
         run,
@@ -212,9 +214,10 @@ def _normalised(images: Tensor) -> Tensor:
     return augment.normalise(images).contiguous(memory_format=torch.channels_last)
 
 
-def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset) -> float:
+def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, k: int | None) -> float:
     train_x, test_x = _features(body, labelled), _features(body, held_out)
-    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x)))
+    temperature = None if k else 0.5
+    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(k or 200, len(train_x)), temperature=temperature)
 
 
 def _balanced(labels: Tensor, size: int) -> Tensor:
