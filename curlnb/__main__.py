@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from typing import Any
 
 from curlnb import environment
 from curlnb.notebook import PROFILES
@@ -97,7 +98,7 @@ def run(name: str, words: list[str], profile: str) -> None:
         print(f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}")
 
 
-def _value(text: str) -> object:
+def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

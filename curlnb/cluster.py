@@ -1,6 +1,5 @@
 """Calls on the workers of a Dask cluster: what `sweep` uses where a scheduler is named. See docs/cluster.md."""
 
-import functools
 import logging
 import time
 import uuid
@@ -15,12 +14,16 @@ class ClusterError(RuntimeError):
     """No scheduler, or one that went away; what its workers finished is kept."""
 
 
-@functools.cache
+_CLIENTS: dict[str, Any] = {}  # kept between sweeps
+
+
 def connect(address: str) -> Any:
     """A `distributed.Client` of the scheduler at `address` ("tcp://host:8786") or behind a scheduler file (a path that ends in .json).
 
-    One client a process and address. Raises ClusterError where nothing answers within SECONDS.
+    One client a process and address, as long as its scheduler lives. Raises ClusterError where nothing answers within SECONDS.
     """
+    if address in _CLIENTS and _CLIENTS[address].status == "running":
+        return _CLIENTS[address]
     try:
         import distributed
     except ModuleNotFoundError:
@@ -28,10 +31,11 @@ def connect(address: str) -> Any:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it reports a lost scheduler by pages, where we do in a line
     where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
     try:
-        return distributed.Client(**where, timeout=SECONDS, set_as_default=False)
+        _CLIENTS[address] = distributed.Client(**where, timeout=SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ClusterError(f"no Dask scheduler answers at {address!r} ({why}): start one with `dask scheduler`") from None
+    return _CLIENTS[address]
 
 
 def outcomes(client: Any, function: Callable[..., Any], calls: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any] | None]:
@@ -42,6 +46,8 @@ def outcomes(client: Any, function: Callable[..., Any], calls: Mapping[str, tupl
     about once a second. Raises ClusterError when the scheduler is lost.
     """
     lost = ClusterError(f"the Dask scheduler at {client.scheduler.address if client.scheduler else 'its address'} is lost")
+    if client.status != "running":
+        raise lost
     try:
         while not (workers := client.scheduler_info()["workers"]):  # of a queue or of an adaptive cluster, say
             yield None
