@@ -23,7 +23,7 @@ def torchrun(count: int, *arguments: object) -> int:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), environment.get("PYTHONPATH", "")])
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), HERE / "ranks.py", *arguments]
-    return subprocess.run([str(word) for word in line], env=environment, capture_output=True).returncode
+    return subprocess.run([str(word) for word in line], env=environment, capture_output=True, timeout=900).returncode
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,7 @@ def test_a_run_stopped_on_two_ranks_resumes_on_two_bit_for_bit(tmp_path):
     assert cut["metrics"] == whole["metrics"]
     assert whole["machine"]["ranks"] == 2
     assert not (folders["cut"] / "checkpoint.safetensors").exists()
+    assert torchrun(2, "run", tmp_path / "cut", 0) == 0, "a finished run leaves the other ranks waiting"
 
 
 def test_a_run_stopped_on_two_ranks_goes_on_in_one_process(tmp_path, monkeypatch):
