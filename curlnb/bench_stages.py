@@ -1,23 +1,21 @@
 """More rows for `make bench`: against lightly's SimCLR, and each stage of a step beside what the machine can do at most.
 
-The ceiling is measured, not read off a data sheet: the best rate of a matrix product in the precision used, and the best bandwidth of a
-copy. A stage of F operations that must move M bytes takes at least max(F / rate, M / bandwidth); that over its measured time is its
-share of the ceiling. Operations are counted by torch (matrix products and convolutions alone); bytes are the least a stage must
+The ceiling is measured, not read off a data sheet: the best rate of a matrix product in the precision used, and the best time of a copy
+that moves as many bytes. A stage of F operations that must move M bytes takes at least max(F / rate, copy(M)); that over its measured time
+is its share of the ceiling. Operations are counted by torch (matrix products and convolutions alone); bytes are the least a stage must
 move, inputs read once and outputs written once, so that a stage which keeps all else in the cache could reach a share of 1.
 """
 
 import functools
+import itertools
 import os
-import resource
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -33,10 +31,10 @@ def rows(device: torch.device, small: str, large: str) -> Iterator[dict[str, Any
     names = {small: False, large: True}
     for name, compile in names.items():
         yield from against_lightly(name, device, compile=compile)
-    rate, bandwidth, ceilings = ceiling(device)
+    rate, ceilings = ceiling(device)
     yield from ceilings
     for name, compile in names.items():
-        yield from stages(name, device, rate, bandwidth, compile=compile)
+        yield from stages(name, device, rate, compile=compile)
         yield peak_memory(name, device)
 
 
@@ -91,8 +89,8 @@ def _lightly_loader(images: Tensor, transform: Any) -> DataLoader[Any]:
 # --- the ceiling, and each stage's share of it ------------------------------------------------------------------------
 
 
-def ceiling(device: torch.device) -> tuple[dict[str, float], float, list[dict[str, Any]]]:
-    """(operations a second by precision, bytes a second, rows that say so), the best of several sizes and repeats."""
+def ceiling(device: torch.device) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """(operations a second by precision, rows of the machine's rates), the best of several sizes and repeats."""
     sizes, large = ((512, 1024), 2**26) if device.type == "cpu" else ((4096, 8192), 2**30)
     rate: dict[str, float] = {}
     for precision, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
@@ -101,7 +99,6 @@ def ceiling(device: torch.device) -> tuple[dict[str, float], float, list[dict[st
     bandwidth, cached = (2 * size / _seconds(_copy(size, device), device) for size in (large, small))
     return (
         rate,
-        bandwidth,
         [
             bench._row("ceiling: matrix product, bf16 against float32", rate["bf16"] / 1e9, rate["float32"] / 1e9, "GFLOP/s"),
             bench._row("ceiling: copy, in memory against in the cache", bandwidth / 1e9, cached / 1e9, "GB/s"),
@@ -124,11 +121,11 @@ def _seconds(function: Callable[[], object], device: torch.device, *, repeats: i
     return min(bench.in_turn(function, lambda: None, device, repeats=1)[0] for _ in range(repeats))
 
 
-def stages(name: str, device: torch.device, rate: dict[str, float], bandwidth: float, *, compile: bool) -> Iterator[dict[str, Any]]:
+def stages(name: str, device: torch.device, rate: dict[str, float], *, compile: bool) -> Iterator[dict[str, Any]]:
     """Milliseconds of each stage of a step beside the least possible at the ceiling; the ratio is the share of the ceiling."""
     precision, compile, _ = devices.admitted("bf16", compile, device)
     for stage, run, operations, moved in _stages(name, device, precision, compile):
-        least = max(operations / rate[precision], moved / bandwidth)
+        least = max(operations / rate[precision], _seconds(_copy(int(moved / 2), device), device))
         yield bench._row(f"share of the ceiling, {name}: {stage}", 1e3 * _seconds(run, device), 1e3 * least, "ms", faster_is="lower")
 
 
@@ -175,34 +172,29 @@ def _bytes(*tensors: Tensor) -> float:
 
 
 def peak_memory(name: str, device: torch.device) -> dict[str, Any]:
-    """MB at the peak of two steps, eager, as admitted (bf16) against float32; on the CPU of a process of its own, above its start."""
+    """MB that tensors hold at the peak of two steps, weights and moments included: eager, as admitted (bf16) against float32."""
     precision, _, _ = devices.admitted("bf16", False, device)
-    ours, baseline = ((_peak if device.type == "cuda" else _peak_elsewhere)(name, fast) for fast in (True, False))
+    ours, baseline = (_peak(name, device, each) / 1e6 for each in (precision, "float32"))
     return bench._row(f"memory at the peak of a step, {name}, eager, {precision} against float32", ours, baseline, "MB", faster_is="lower")
 
 
-def _peak_elsewhere(name: str, fast: bool) -> float:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(_peak, name, fast).result()
-
-
-def _peak(name: str, fast: bool) -> float:
-    device = devices.default_device()
+def _peak(name: str, device: torch.device, precision: str) -> float:
     images = bench._images(device, 2 * BATCH)
+
+    def train() -> None:
+        model, optimizer = bench._model(name, device)
+        embed, _ = bench._embed(model, device, precision=precision, compile=False)
+        bench._epoch(model, embed, optimizer, images, torch.Generator(device).manual_seed(0))
+
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    before = _most(device)
-    model, optimizer = bench._model(name, device)
-    embed, _ = bench._embed(model, device, precision="bf16" if fast else "float32", compile=False)
-    bench._epoch(model, embed, optimizer, images, torch.Generator(device).manual_seed(0))
-    return (_most(device) - before) / 1e6
-
-
-def _most(device: torch.device) -> float:
-    """The most memory held so far, in bytes: by tensors on a GPU, else by the process."""
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated())
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        before = torch.cuda.memory_allocated()
+        train()
+        return float(torch.cuda.max_memory_allocated() - before)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        train()
+    events = (event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]")
+    return float(max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))))
 
 
 # --- seconds an epoch -------------------------------------------------------------------------------------------------
