@@ -1,9 +1,10 @@
-"""`python -m curlnb doctor | data | reproduce | report | reference | bench`: what the Makefile calls."""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference | bench`: what the Makefile calls, and torchrun."""
 
 import argparse
 import json
 import os
 import sys
+from typing import Any
 
 from curlnb import environment
 from curlnb.notebook import PROFILES
@@ -21,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     command("doctor", "what this machine can do, which data is present, how long each profile takes")
     command("data", "fetch the data that a profile needs")
+    run = command("run", "compute one run; under torchrun, on all its processes")
+    run.add_argument("experiment", help="module.function below curlnb/experiments, images.simclr say")
+    run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
     reproduce = command("reproduce", "run the notebooks and write the report")
     reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
     reproduce.add_argument("-j", "--jobs", type=int, default=1, help="notebooks at a time, each with its share of the cores")
@@ -47,6 +51,8 @@ def _do(given: argparse.Namespace) -> int:
         from curlnb import datasets
 
         datasets.prepare(needed(given.profile))
+    elif given.command == "run":
+        run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
         from curlnb.reproduce import reproduce
 
@@ -69,6 +75,34 @@ def _do(given: argparse.Namespace) -> int:
 
         bench(given.profile)
     return 0
+
+
+def run(name: str, words: list[str], profile: str) -> None:
+    """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
+    from curlnb import distributed
+    from curlnb.reference import experiment_named
+    from curlnb.store import default_store
+
+    try:
+        experiment = experiment_named(name)
+    except (ValueError, ImportError, AttributeError):
+        raise ValueError(f"no experiment {name!r}: give module.function of curlnb/experiments, images.simclr say") from None
+    if wrong := [word for word in words if "=" not in word]:
+        raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
+    given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
+    seed, store = int(given.pop("seed", 0)), default_store(profile)
+    with distributed.group():
+        record = distributed.run(store, experiment, given, seed)
+    if record is not None:
+        metrics = {key: value for key, value in record["metrics"].items() if isinstance(value, int | float)}
+        print(f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def needed(profile: str) -> list[str]:

@@ -5,6 +5,7 @@ with two workers; float32; the two views in two forward passes.
 """
 
 import datetime
+import itertools
 import os
 import statistics
 import tempfile
@@ -49,9 +50,10 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         lambda: exact_average(device),
         lambda: loss_cost(device),
     ]
-    for compare in comparisons:
-        rows.append(compare())
-        r = rows[-1]
+    from curlnb import bench_stages
+
+    for r in itertools.chain((compare() for compare in comparisons), bench_stages.rows(device, small, large)):
+        rows.append(r)
         print(f"{r['what']:62} {r['ours']:>10.4g} against {r['baseline']:>9.4g} {r['unit']:8} ratio {r['ratio']:.2f}", flush=True)
     table = pd.DataFrame(rows)
     folder = environment.results_root() / profile

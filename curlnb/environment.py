@@ -7,8 +7,10 @@ CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
+CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
 CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run's last bits
 CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
+CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it
 CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
 """
 
@@ -37,6 +39,10 @@ def dry() -> bool:
 
 def reference_only() -> bool:
     return os.environ.get("CURLNB_REFERENCE") == "1"
+
+
+def cuda_graphs() -> bool:
+    return os.environ.get("CURLNB_CUDA_GRAPHS") == "1"
 
 
 def headless() -> bool:

@@ -1,9 +1,15 @@
-"""A grid of parameters x seeds -> one tidy DataFrame, by way of the run store."""
+"""A grid of parameters x seeds -> one tidy DataFrame, by way of the run store.
+
+Runs that are missing are computed in this process, in local processes, or on the workers of a Dask cluster. The local processes are a
+plain pool, not a local Dask cluster: both take the seconds that importing torch takes, and the pool needs no scheduler, port or extra
+package, and ends with its parent.
+"""
 
 import importlib
 import itertools
 import json
 import os
+import platform
 import threading
 import time
 from collections import deque
@@ -18,7 +24,7 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from curlnb import environment
+from curlnb import cluster, environment
 from curlnb.devices import default_device
 from curlnb.store import Experiment, Record, Store, default_store
 
@@ -36,6 +42,7 @@ def sweep(
     seeds: int | Iterable[int] = 3,
     store: Store | None = None,
     workers: int | None = None,
+    client: Any = None,
     **fixed: Any,
 ) -> pd.DataFrame:
     """Run `experiment` at every point of `grid` with every seed, computing only what the store does not hold.
@@ -43,6 +50,8 @@ def sweep(
     grid: a mapping of lists (their product is run), or points (mappings), each of which may carry its own "seeds".
     seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all points.
     workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one a core, and on a GPU 0: this process.
+    client: a `distributed.Client` on whose workers to compute; default the scheduler at `CURLNB_SCHEDULER`, if set and `workers` is
+    not given. They need the same code, data and, at the same path, store (docs/cluster.md).
     Returns one row a run, in the grid's order: parameters, metrics, seed, seconds, device. A failed run does not stop the
     others; SweepError names it at the end.
     """
@@ -54,7 +63,9 @@ def sweep(
     if environment.dry():
         return _dry(jobs)
     if missing:
-        _compute(missing, _workers(experiment) if workers is None else workers)
+        address = os.environ.get("CURLNB_SCHEDULER") if workers is None else None
+        client = client or (cluster.connect(address) if address else None)
+        _compute(missing, _workers(experiment) if workers is None else workers, client)
     return pd.DataFrame([_row(job.find()) for job in jobs])
 
 
@@ -130,11 +141,14 @@ class _Job:
         return f"{self.experiment.name}({', '.join(f'{k}={v!r}' for k, v in asked.items())}, seed={self.seed})"
 
 
-def _compute(jobs: list[_Job], workers: int) -> None:
-    """Do the jobs, in this process or in `workers` others; raise at the end if some failed."""
+def _compute(jobs: list[_Job], workers: int, client: Any = None) -> None:
+    """Do the jobs, in this process, in `workers` others, or on a cluster; raise at the end if some failed."""
     in_a_cell = jobs[0].experiment.function.__module__ == "__main__"  # other processes cannot import it
     with _Display(jobs) as display:
-        errors = _here(jobs, display) if workers == 0 or in_a_cell else _elsewhere(jobs, min(workers, len(jobs)), display)
+        if client is not None and not in_a_cell:
+            errors = _on_cluster(jobs, client, display)
+        else:
+            errors = _here(jobs, display) if workers == 0 or in_a_cell else _elsewhere(jobs, min(workers, len(jobs)), display)
     if errors:
         job, why = errors[0]
         raise SweepError(f"{len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job}: {why}")
@@ -203,6 +217,58 @@ def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tupl
     return errors
 
 
+def _on_cluster(jobs: list[_Job], client: Any, display: "_Display") -> list[tuple[_Job, str]]:
+    """Do the jobs on the workers of a Dask cluster. Runs that other sweeps are at work on come last, and are then waited for."""
+    errors: list[tuple[_Job, str]] = []
+    left = {job.key: job for job in jobs}
+    try:
+        for patient in (False, True):
+            calls = {key: (job.arguments(), key, patient) for key, job in left.items()}
+            for outcome in cluster.outcomes(client, _work_there, calls) if calls else ():
+                if outcome is None:
+                    display.refresh(list(left.values()))
+                    continue
+                key, result = outcome
+                if isinstance(result, Exception):
+                    errors.append((left[key], f"{type(result).__name__}: {result}"))
+                elif not result:
+                    continue
+                elif not _visible(left[key]):
+                    errors.append((left[key], f"a worker finished it, but not in {left[key].store.root}: all must share that folder"))
+                display.finished(left.pop(key))
+    except cluster.ClusterError as error:
+        finished = sum(job.find() is not None for job in jobs)  # also by a worker that could no longer say so
+        raise SweepError(
+            f"{error}: {finished} of {len(jobs)} runs are finished and kept, the others go on from their checkpoints "
+            "when the sweep is run again"
+        ) from None
+    return errors
+
+
+def _visible(job: _Job) -> bool:
+    """Whether the finished run is in the store as seen from here; a network file system may take a moment to show it."""
+    for _ in range(20):
+        if job.find() is not None:
+            return True
+        time.sleep(0.5)
+        if job.store.root.exists():
+            os.listdir(job.store.root)  # has the folder looked up anew
+    return False
+
+
+def _work_there(job: tuple[str, str, str, dict[str, Any], int], key: str, patient: bool) -> bool:
+    """`_work` on another machine, after a look at whether it has the same code and data: else its run would have another key."""
+    _, module, name, parameters, seed = job
+    experiment: Experiment = getattr(importlib.import_module(module), name)
+    with _ONE_AT_A_TIME:
+        if experiment.key(parameters, seed) != key:
+            raise SweepError(f"the worker on {platform.node()} has other code or data for {experiment.name}: give it the same checkout")
+        return _work(job, patient)
+
+
+_ONE_AT_A_TIME = threading.Lock()  # a run sets its process's seed and threads, and a Dask worker may have several threads
+
+
 def _work(job: tuple[str, str, str, dict[str, Any], int], patient: bool) -> bool:
     """Do one run (`_Job.arguments`) in this process; False when another process is at it and this one is not `patient`."""
     root, module, name, parameters, seed = job
@@ -260,6 +326,9 @@ class _Display:
             return
         notes = [p for p in (job.progress() for job in busy) if p]
         text = ", ".join(f"epoch {p['done']:.1f} of {p['total']:g}" + (f", loss {p['loss']:.3f}" if "loss" in p else "") for p in notes)
+        if len(notes) > 4:  # of a cluster
+            shares = [p["done"] / p["total"] for p in notes]
+            text = f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
         self.bar.set_postfix_str(text)
         if now - self.told >= 60:
             self.told = now

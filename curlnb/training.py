@@ -22,11 +22,14 @@ class TrainingError(RuntimeError):
 def accelerated(function: Callable[..., Any], run: Run, *, precision: str, compile: bool) -> Callable[..., Any]:
     """`function` under bf16 autocast and torch.compile where asked for and where the machine can; what was used is noted in the run.
 
-    precision: "float32" or "bf16". Losses compute in float32 either way (see `losses`).
+    precision: "float32" or "bf16". Losses compute in float32 either way (see `losses`). What is compiled on a GPU is replayed as CUDA
+    graphs where CURLNB_CUDA_GRAPHS is 1: shapes are fixed, and the kernels are the same.
     """
     precision, compile, missing = devices.admitted(precision, compile and not environment.dry(), run.device)
     run.notes.update(precision=precision, compiled=compile, **({"fallback": missing} if missing else {}))
-    compiled = torch.compile(function, dynamic=False) if compile else function
+    graphs = compile and run.device.type == "cuda" and environment.cuda_graphs()
+    run.notes.update({"cuda_graphs": True} if graphs else {})
+    compiled = torch.compile(function, dynamic=False, mode="reduce-overhead" if graphs else None) if compile else function
     if precision == "float32":
         return compiled
 
@@ -90,7 +93,9 @@ def train(
             loss.backward()
             optimizer.step()
             for name, value in {"loss": loss, **scalars}.items():
-                so_far.setdefault(name, torch.zeros(steps, device=run.device))[at] = value.detach()
+                if name not in so_far:
+                    so_far[name] = torch.zeros(steps, device=run.device)
+                so_far[name][at] = value.detach()
             at += 1
             now = time.monotonic()
             if now - last > checkpoint_seconds:

@@ -53,6 +53,46 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
     assert resumed["metrics"] == whole["metrics"]
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "bn_groups": 1},
+        {"objective": "unbiased", "negatives": 5},
+        {"objective": "hard_consistent", "tau_plus": 0.1, "beta": 1.0, "positives": "true", "views": 3},
+    ],
+    ids=lambda p: p["objective"],
+)
+def test_no_step_waits_for_the_device(tmp_path, small, monkeypatch, parameters):
+    """What reads a value back, or has a shape that depends on one, is done as often in an epoch of eight steps as in one of two."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from curlnb.training import train
+
+    class Waits(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            if function.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"):
+                self.count += 1
+            masks = arguments[1] if function.overloadpacket.__name__ == "index" else []
+            self.count += any(mask is not None and mask.dtype == torch.bool for mask in masks)
+            return function(*arguments, **keywords or {})
+
+    counts = []
+
+    def watched(*arguments, **keywords):
+        with Waits() as waits:
+            log = train(*arguments, **keywords)
+        counts.append(waits.count)
+        return log
+
+    monkeypatch.setattr(images, "train", watched)
+    monkeypatch.setattr(images, "evaluate", lambda *_, **__: {})
+    for batch in (20, 5):
+        Store(tmp_path).run(simclr, parameters | {"batch": batch, "epochs": 1, "size": 16}, 0)
+    assert counts[0] == counts[1] > 0
+
+
 def test_objectives_are_the_losses_by_name():
     g = torch.Generator().manual_seed(0)
     views = tuple(torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1) for _ in range(2))

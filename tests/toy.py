@@ -53,6 +53,23 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
     return {"seed_squared": seed**2}
 
 
+@experiment
+def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int = 10) -> dict:
+    """A training that leaves "seed weight" in `where` at every step; the weight only grows, so a step done twice shows."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        with open(where, "a") as file:
+            file.write(f"{seed} {model.weight.item():.0f}\n")
+        time.sleep(pause)
+        return -model.weight.sum(), {}
+
+    train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=torch.Generator(), checkpoint_seconds=0.0)
+    return {"weight": model.weight.item()}
+
+
 def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *, after: int) -> None:
     """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as a kill would."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, evaluation, losses, sampling, theory
+from curlnb import augment, datasets, distributed, environment, evaluation, losses, sampling, theory
 from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
@@ -54,6 +54,7 @@ def simclr(
     compile: bool = False,
     released_probe: bool = False,
     monitor_every: int = 0,
+    monitor_k: int | None = None,
 ) -> dict[str, Any]:
     """Train an encoder on a data set without its labels (save where the objective needs them) and evaluate it with them.
 
@@ -62,16 +63,20 @@ def simclr(
     objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
     anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
     images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
-    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together.
-    monitor_every: epochs between kNN measurements, 0 for none. released_probe: the probe of the released code too.
+    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
+    torchrun the batch is shared by the ranks (see `distributed`).
+    monitor_every: epochs between kNN measurements, 0 for none; monitor_k: of that many equal votes, None for the released code's 200
+    weighted ones. released_probe: the probe of the released code too.
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
     """
     _check(objective, positives, tau_plus, beta, views)
     data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 4) if environment.dry() else batch
-    model = network(encoder, data.images.shape[1], views * bn_groups if bn_groups else 1).to(run.device)
+    groups = distributed.groups_here(bn_groups)
+    model = network(encoder, data.images.shape[1], views * groups if groups else 1).to(run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
+    distributed.join(run, model, optimizer, synchronise=not bn_groups)
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(data.labels) if positives == "true" else None
     height, width = data.images.shape[2:]
@@ -82,18 +87,19 @@ def simclr(
     embed = accelerated(embed, run, precision=precision, compile=compile)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        seen = [samples]
+        mine, draws = distributed.share(samples), distributed.stream(generator)
+        seen = [mine]
         for _ in range(views - 1):
-            seen.append(samples if index is None else sampling.similar(index, data.labels, samples, generator))
-        parameters = augment.draw(views * len(samples), height, width, generator, colour=data.images.shape[1] == 3)
-        z = embed(data.images[torch.cat(seen)], parameters).chunk(views)
+            seen.append(mine if index is None else sampling.similar(index, data.labels, mine, draws))
+        parameters = augment.draw(views * len(mine), height, width, draws, colour=data.images.shape[1] == 3)
+        z = distributed.gather(embed(data.images[torch.cat(seen)], parameters), views).chunk(views)
         loss, clamped = objective_loss(
             objective, z, data.labels[samples], generator, negatives=negatives, temperature=temperature, tau_plus=tau_plus, beta=beta
         )
         return loss, {"clamped": clamped}
 
     def monitor(epoch: int) -> dict[str, float]:
-        return {"knn": _knn(model.encoder, labelled, held_out)} if monitor_every and epoch % monitor_every == 0 else {}
+        return {"knn": _knn(model.encoder, labelled, held_out, monitor_k)} if monitor_every and epoch % monitor_every == 0 else {}
 
     log = train(
         run,
@@ -216,9 +222,10 @@ def _normalised(images: Tensor) -> Tensor:
     return augment.normalise(images).contiguous(memory_format=torch.channels_last)
 
 
-def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset) -> float:
+def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, k: int | None) -> float:
     train_x, test_x = _features(body, labelled), _features(body, held_out)
-    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x)))
+    temperature = None if k else 0.5
+    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(k or 200, len(train_x)), temperature=temperature)
 
 
 def _balanced(labels: Tensor, size: int) -> Tensor:
