@@ -14,7 +14,7 @@ def torch_geometric_nn() -> Any:
     try:
         import torch_geometric.nn
     except ImportError:
-        raise RuntimeError("graphs need torch_geometric, which is not installed: run `make setup`, or `pip install torch-geometric`") from None
+        raise RuntimeError("graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`") from None
     return torch_geometric.nn
 
 

