@@ -122,10 +122,13 @@ def read_tu(folder: Path, name: str) -> Raw:
     def table(part: str) -> Tensor:
         path = folder / f"{name}_{part}.txt"
         try:
-            return torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.int64, ndmin=1))
+            text = path.read_text()
+            columns = text.partition("\n")[0].count(",") + 1
+            values = torch.from_numpy(np.array(text.replace(",", " ").split(), dtype=np.int64))
+            return values if columns == 1 else values.reshape(-1, columns)
         except FileNotFoundError:
             raise DataError(f"{name} is not on this machine: {path.name} is missing in {folder}") from None
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise DataError(f"{path} is damaged: {' '.join(str(error).split())}") from None
 
     indicator, labels = table("graph_indicator") - 1, table("graph_labels")
