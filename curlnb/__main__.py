@@ -49,8 +49,11 @@ def _do(given: argparse.Namespace) -> int:
         print(doctor())
     elif given.command == "data":
         from curlnb import datasets
+        from curlnb.datasets import graphs
 
-        datasets.prepare(needed(given.profile))
+        wanted = needed(given.profile)
+        datasets.prepare(name for name in wanted if name in datasets.names())
+        graphs.prepare(name for name in wanted if name in graphs.names())
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
@@ -108,11 +111,12 @@ def _value(text: str) -> Any:
 def needed(profile: str) -> list[str]:
     """The data sets that the notebooks' settings name at `profile`, read off their settings cells' text."""
     from curlnb import datasets
+    from curlnb.datasets import graphs
     from curlnb.reproduce import notebooks
 
     text = "".join("".join(cell["source"]) for path in notebooks() for cell in json.loads(path.read_text())["cells"])
     after = text.split(f"{profile}=dict(")[1:]
-    return [name for name in datasets.names() if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
+    return [name for name in [*datasets.names(), *graphs.names()] if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
 
 
 def doctor() -> str:
@@ -120,6 +124,7 @@ def doctor() -> str:
     import torch
 
     from curlnb import datasets, devices, provenance
+    from curlnb.datasets import graphs
 
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
@@ -133,6 +138,7 @@ def doctor() -> str:
         f"results     {environment.results_root()}",
         "",
         "data        " + "\n            ".join(f"{name:16} {datasets.available(name)}" for name in datasets.names()),
+        "graphs      " + ", ".join(f"{name} {graphs.available(name)}" for name in graphs.names()),
         "",
         "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES),
     ]

