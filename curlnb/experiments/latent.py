@@ -93,12 +93,11 @@ def learn(
     generator = torch.Generator(run.device).manual_seed(seed)
     seen = sampling.subset(world.labels, share, seed)
     metrics: dict[str, Any] = {}
-    measuring = {"kind": loss, "draws": 4 if dry else 16}
 
     def tracked() -> dict[str, float]:
         x, g = world.features(twin.representation, "test"), torch.Generator(run.device).manual_seed(0)
         means = evaluation.mean_classifier(x, world.test_labels, classes)
-        un = unsupervised_loss(x, world.test_labels, negatives=1, generator=g, **measuring)
+        un = unsupervised_loss(x, world.test_labels, kind=loss, negatives=1, generator=g)
         return {"track_un": un, "track_sup": supervised_loss(x, world.test_labels, means, loss)}
 
     untrained = tracked() if track else {}
@@ -213,9 +212,8 @@ def measure(
         means = evaluation.mean_classifier(points, labels, classes)
         metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
         for kind in KINDS:
-            draw = {"generator": generator, "kind": kind}
-            metrics[f"un_{kind}_{split}"] = unsupervised_loss(points, labels, negatives=1, **draw)
-            metrics[f"unk_{kind}_{split}"] = unsupervised_loss(points, labels, negatives=negatives, **draw)
+            for name, k in (("un", 1), ("unk", negatives)):
+                metrics[f"{name}_{kind}_{split}"] = unsupervised_loss(points, labels, kind=kind, negatives=k, generator=generator)
             metrics[f"sup_{kind}_{split}"] = supervised_loss(points, labels, means, kind)
     return metrics
 
@@ -240,10 +238,8 @@ def unsupervised_loss(
         close = (features[positive[some]] @ x).squeeze(2)  # [rows, draws]
         far = (features[negative[some]] @ x).squeeze(2).unflatten(1, (draws, negatives))
         minus_v = far[:, None] - close[:, :, None, None]  # [rows, draws, draws, k]
-        if kind == "hinge":
-            value = (1 + minus_v.amax(3)).clamp_min(0)
-        else:
-            value = F.pad(minus_v, (1, 0)).logsumexp(3) / math.log(2)
+        hinge = kind == "hinge"
+        value = (1 + minus_v.amax(3)).clamp_min(0) if hinge else F.pad(minus_v, (1, 0)).logsumexp(3) / math.log(2)
         total += value.mean((1, 2)).sum()
     return round(float(total / len(anchor)), 6)
 

@@ -31,10 +31,10 @@ class Small(nn.Module):
 
 
 def network(name: str, shape: torch.Size) -> nn.Module:
-    """Images of `shape` [c, h, w] -> DIM numbers. name: "small", or of `encoders.encoder`, with a linear layer to DIM where that has more."""
+    """Images of `shape` [c, h, w] -> DIM numbers. name: "small", or one of `encoders.encoder`, followed by a linear layer to DIM."""
     if name == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    body, dim = build(name, in_channels=shape[0])
+    body, dim = build(name, in_channels=shape[0])  # vgg16 ends in its 512 x 100 layer already
     return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
