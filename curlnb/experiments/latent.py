@@ -85,9 +85,11 @@ def learn(
     ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: both losses an epoch.
     Returns what `measure` does, loss of the last epoch, and, with track, the lists track_un and track_sup, untrained network first.
     """
-    _check(method, loss, negatives, block, world.labels, batch, share)
     dry = environment.dry()
-    batch = min(batch, 2 * (block + 1)) if dry else batch
+    if dry:  # synthetic sets have two points a class
+        block = min(block, int(torch.bincount(world.labels).min()) - 1)
+        batch = 2 * (block + 1)
+    _check(method, loss, negatives, block, world.labels, batch, share)
     classes = int(world.labels.max()) + 1
     twin = Twin(model, dim, classes if method == "supervised" else None).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
