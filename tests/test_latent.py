@@ -8,7 +8,7 @@ import torch
 from curlnb import datasets, evaluation, losses, sampling
 from curlnb.devices import cpu_threads
 from curlnb.experiments import latent, latent_images
-from curlnb.experiments.latent import block_loss, fresh_loss, leave_one_out, supervised_loss, unsupervised_loss
+from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, supervised_loss, unsupervised_loss
 from curlnb.experiments.latent_images import curl, image_world, network
 from curlnb.store import Run, Store
 
@@ -131,6 +131,16 @@ def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
         assert supervised_loss(x, labels, means, kind) <= (un - 1 / 8) / (1 - 1 / 8) + 0.02
 
 
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_a_constants(kind):
+    g = generator(6)
+    labels = torch.arange(60) % 3
+    x = torch.randn(3, 4, generator=g)[labels] + torch.randn(60, 4, generator=g)
+    best = best_scale_loss(x, labels, kind=kind, seed=0)
+    assert best == best_scale_loss(8 * x, labels, kind=kind, seed=0)
+    assert best <= min(1.001, unsupervised_loss(30 * x, labels, kind=kind, negatives=1, generator=g))
+
+
 # --- runs
 
 
@@ -167,7 +177,7 @@ def test_every_method_trains_and_is_measured_dry(tmp_path, small, monkeypatch, p
     assert all(0 <= metrics[f"{kind}_{name}"] <= 1 for kind in ("mu", "mu5", "few") for name in ("avg2", "avg5", "top1", "top5"))
     assert ("head_top1" in metrics) == (parameters.get("method") == "supervised")
     assert ("tr_avg2" in metrics and "tr_top1" in metrics) == bool(parameters.get("tr_tasks"))
-    assert ("loss" in metrics) == (parameters.get("method") != "untrained")
+    assert ("train_loss" in metrics) == (parameters.get("method") != "untrained")
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6])

@@ -83,7 +83,7 @@ def learn(
     point takes its turn as anchor. epochs: passes over so many points as the whole training set has. So data and updates are the same for
     every b, k, method and share. share: of each class's training points, that training sees; the supervised twin's labels.
     ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: both losses an epoch.
-    Returns what `measure` does, loss of the last epoch, and, with track, the lists track_un and track_sup, untrained network first.
+    Returns what `measure` does, train_loss, the last epoch's mean, and, with track, the lists track_un and track_sup, untrained network first.
     """
     dry = environment.dry()
     if dry:  # synthetic sets have two points a class
@@ -138,7 +138,7 @@ def learn(
             on_epoch=(lambda _: tracked()) if track else None,
             limit_steps=2 if dry else None,
         )
-        metrics = {name: [untrained[name], *curve] if name in untrained else curve[-1] for name, curve in log.items()}
+        metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
     few = sampling.subset(world.labels, FEW, seed)
     return metrics | measure(
         twin, world, few, seed=seed, negatives=negatives, ways=ways, top=top, tr_tasks=min(tr_tasks, 2) if dry else tr_tasks
