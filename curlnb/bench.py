@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from curlnb import augment, claims, datasets, devices, environment, evaluation, losses, provenance
+from curlnb.bench_text import sentences_against_loader, sentences_against_padded
 from curlnb.experiments.images import network, simclr
 from curlnb.store import default_store, write_atomically
 from curlnb.sweep import sweep
@@ -38,6 +39,7 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         comparisons.append(lambda name=name: step_against_released(name, device))  # type: ignore[misc]
         comparisons.append(lambda name=name: accelerated_step(name, device))  # type: ignore[misc]
     comparisons += [lambda: knn_chunked(device), lambda: exact_average(device), lambda: loss_cost(device)]
+    comparisons += [lambda: sentences_against_padded(device, in_turn), lambda: sentences_against_loader(device, in_turn)]
     for compare in comparisons:
         rows.append(compare())
         r = rows[-1]

@@ -12,12 +12,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from curlnb import datasets, environment, evaluation
+from curlnb.datasets.glove import UNKNOWN
 from curlnb.experiments.latent import Objective, World, block_loss, learn
 from curlnb.gru import Batch, BiGRU, MeanOfVectors, encode, pack
 from curlnb.store import Run, experiment
 from curlnb.training import train
 
-ENCODERS = ("gru", "mean")
+ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
 
 
@@ -48,9 +49,10 @@ def curl(
     """Train and measure as `latent.learn` says, on the sentences of articles.
 
     evaluate_on: "test", or "dev", the tenth on which settings are chosen. encoder: "gru", a bidirectional GRU of `hidden` states a
-    direction, or "mean", the mean of a sentence's word vectors (method "untrained" only). words: sentences are cut behind so many words,
-    in training and in evaluation; None: not at all. method: one of METHODS; for "quick_thoughts" see there, block and batch are as for
-    "curl".
+    direction, or the mean of a sentence's word vectors (method "untrained" only): "mean" as they are, "mean_centred" less the mean over
+    all training words, without which every inner product is dominated by what all English sentences have in common. words: sentences are
+    cut behind so many words, in training and in evaluation; None: not at all. method: one of METHODS; for "quick_thoughts" see there,
+    block and batch are as for "curl".
     """
     _check(encoder, method)
     fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
@@ -203,8 +205,12 @@ def _texts(name: str, split: str, device: torch.device) -> datasets.Texts:
 
 
 def _model(encoder: str, texts: datasets.Texts, hidden: int, dropout: float) -> tuple[nn.Module, int]:
-    if encoder == "mean":
-        return MeanOfVectors(texts.vectors), texts.vectors.shape[1]
+    if encoder != "gru":
+        vectors = texts.vectors
+        if encoder == "mean_centred":
+            vectors = vectors - vectors[texts.tokens[texts.tokens != UNKNOWN]].mean(0)
+            vectors[UNKNOWN] = 0
+        return MeanOfVectors(vectors), vectors.shape[1]
     model = BiGRU(texts.vectors, hidden, dropout)
     return model, model.dim
 
@@ -214,5 +220,5 @@ def _check(encoder: str, method: str) -> None:
         raise ValueError(f"encoder {encoder!r} is unknown; use one of {', '.join(ENCODERS)}")
     if method not in METHODS:
         raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
-    if encoder == "mean" and method != "untrained":
+    if encoder != "gru" and method != "untrained":
         raise ValueError(f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}")
