@@ -83,7 +83,7 @@ def learn(
     point takes its turn as anchor. epochs: passes over so many points as the whole training set has. So data and updates are the same for
     every b, k, method and share. share: of each class's training points, that training sees; the supervised twin's labels.
     ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: both losses an epoch.
-    Returns what `measure` does, train_loss, the last epoch's mean, and, with track, the lists track_un and track_sup, untrained network first.
+    Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un and track_sup, untrained network first.
     """
     dry = environment.dry()
     if dry:  # synthetic sets have two points a class
