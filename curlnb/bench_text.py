@@ -1,6 +1,6 @@
 """The rows of `make bench` about text: sentences a second through training of the bidirectional GRU, against the usual ways."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -21,8 +21,8 @@ def sentences_against_padded(device: torch.device, in_turn: InTurn) -> dict[str,
     texts, samples = _texts(device)
     (ours, its), (plain, their) = _model(texts), _model(texts)
     a, b = in_turn(
-        lambda: [_step(ours, its, ours(pack(texts, some))) for some in samples],
-        lambda: [_step(plain, their, _padded(plain, *_pad(texts, some))) for some in samples],
+        lambda: _epoch(ours, its, (ours(pack(texts, some)) for some in samples)),
+        lambda: _epoch(plain, their, (_padded(plain, *_pad(texts, some)) for some in samples)),
         device,
         repeats=3,
     )
@@ -35,8 +35,8 @@ def sentences_against_loader(device: torch.device, in_turn: InTurn) -> dict[str,
     (ours, its), (plain, their) = _model(texts), _model(texts)
     loader = DataLoader(_Sentences(texts), batch_sampler=samples.tolist(), collate_fn=_collate)
     a, b = in_turn(
-        lambda: [_step(ours, its, ours(pack(texts, some))) for some in samples],
-        lambda: [_step(plain, their, _padded(plain, tokens.to(device), length.to(device))) for tokens, length in loader],
+        lambda: _epoch(ours, its, (ours(pack(texts, some)) for some in samples)),
+        lambda: _epoch(plain, their, (_padded(plain, tokens.to(device), length.to(device)) for tokens, length in loader)),
         device,
         repeats=3,
     )
@@ -60,12 +60,13 @@ def _model(texts: datasets.Texts) -> tuple[BiGRU, torch.optim.Optimizer]:
     return model, torch.optim.Adam(model.parameters(), fused=texts.vectors.device.type != "mps")
 
 
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, z: Tensor) -> None:
-    generator = torch.Generator(z.device).manual_seed(0)
-    loss = block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, generator)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+def _epoch(model: nn.Module, optimizer: torch.optim.Optimizer, representations: Iterable[Tensor]) -> None:
+    """A step of CURL with blocks for each batch of representations [BATCH, d], which are computed as they are asked for."""
+    for z in representations:
+        loss = block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
 
 
 def _pad(texts: datasets.Texts, samples: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,6 +58,7 @@ def curl(
     fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
     model, dim = _model(encoder, fit, hidden, dropout)
     world = text_world(fit, held_out, words)
+    share = 1.0 if environment.dry() else share  # synthetic articles are too short for a share of them to hold a block
     options: dict[str, Any] = {"loss": loss, "negatives": negatives, "block": block, "fresh": fresh, "share": share, "track": track}
     options |= {"batch": batch, "epochs": epochs, "lr": lr, "weight_decay": weight_decay, "tr_tasks": tr_tasks}
     if method == "quick_thoughts":
