@@ -21,6 +21,7 @@ UNKNOWN = 0
 
 VECTORS_SHA256 = {
     "glove.6B.50d-mini": "46bcb35b0c0e0c77bc609a594bb1f664cb374d78993a87ba5c5af40cebeb283f",
+    "glove.6B.50d": "83d9bab837f24178e155f229f43d5636d89190f7eeb90aa12a2f06df960a0ef0",
 }
 """Of `vectors_digest`, where it is known."""
 
