@@ -114,7 +114,7 @@ def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method
     assert first["metrics"] == again["metrics"]
     assert 0.5 <= first["metrics"]["mu_avg2"] <= 1 or method != "supervised"
     assert {"mu_avg10", "mu_top1", "mu5_avg2"} <= first["metrics"].keys()
-    assert ("loss" in first["metrics"]) == (method != "untrained")
+    assert ("train_loss" in first["metrics"]) == (method != "untrained")
 
 
 @pytest.mark.parametrize("method", ["curl", "quick_thoughts", "untrained"])

@@ -92,7 +92,7 @@ def reviews(
     evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything else. method: "curl",
     "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that data and updates are the same for each block size.
     A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
-    probe), mu_accuracy (mean classifier) and the loss of the last epoch.
+    probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
     """
     _check(encoder, method)
     if method == "supervised":
@@ -197,7 +197,7 @@ def _train_on_blocks(
         generator=generator,
         limit_steps=2 if environment.dry() else None,
     )
-    return {name: curve[-1] for name, curve in log.items()}
+    return {"train_loss": log["loss"][-1]}
 
 
 @functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
