@@ -102,7 +102,7 @@ def test_blocks_of_consecutive_sentences_stay_within_a_text(texts: Texts) -> Non
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latent_text, "_texts", lambda name, split, device: datasets.synthetic_text(name, split, articles=10, each=15))
+    monkeypatch.setattr(latent_text, "_texts", lambda name, split, *_: datasets.synthetic_text(name, split, articles=10, each=15))
 
 
 @pytest.mark.parametrize("method", ["curl", "supervised", "quick_thoughts", "untrained"])
@@ -124,6 +124,13 @@ def test_reviews_measures_sentiment(small: None, method: str, tmp_path) -> None:
     assert record is not None
     assert 0 <= record["metrics"]["accuracy"] <= 1
     assert 0 <= record["metrics"]["mu_accuracy"] <= 1
+
+
+def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("CURLNB_DRY", "1")  # the paper's own profile: unlabelled reviews, vectors of 300 numbers
+    record = Store(tmp_path).run(reviews, {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}, 0)
+    assert record is not None
+    assert 0 <= record["metrics"]["accuracy"] <= 1
 
 
 @pytest.mark.parametrize(

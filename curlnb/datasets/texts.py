@@ -120,7 +120,7 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
     """
     entry = entry_of(name, split)
     if environment.dry():
-        fake = synthetic(name, split)
+        fake = synthetic(name, split, vectors=vectors)
     else:
         fake = _tensors(entry, split, read(entry, split), *word_vectors(vectors or entry.vectors))
     moved = {field: getattr(fake, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
@@ -161,14 +161,16 @@ def _numbers(vocabulary: tuple[str, ...]) -> dict[str, int]:
     return {word: number for number, word in enumerate(vocabulary)}
 
 
-def synthetic(name: str, split: str, articles: int = 12, each: int = 12) -> Texts:
-    """Noise in the form of a set, for dry runs, the same every time: `each` sentences of 4 to 30 words in each of `articles` articles."""
+def synthetic(name: str, split: str, articles: int = 12, each: int = 12, vectors: str | None = None) -> Texts:
+    """Noise in the form of a set, for dry runs, the same every time: `each` sentences of 4 to 30 words in each of `articles` articles.
+
+    vectors: the table whose dimension the word vectors have, by default the set's own.
+    """
     entry = entry_of(name, split)
     generator = torch.Generator().manual_seed(crc32(f"{name}/{split}".encode()))
     length = torch.randint(4, 31, (articles * each,), generator=generator)
-    dim = int(entry.vectors.split(".")[2].split("d")[0])
-    vectors = torch.randn(200, dim, generator=generator)
-    vectors[UNKNOWN] = 0
+    table = torch.randn(200, int((vectors or entry.vectors).split(".")[2].split("d")[0]), generator=generator)
+    table[UNKNOWN] = 0
     return Texts(
         name,
         split,
@@ -177,7 +179,7 @@ def synthetic(name: str, split: str, articles: int = 12, each: int = 12) -> Text
         torch.arange(articles).repeat_interleave(each),
         tuple(f"{split} {article}" if entry.labelled else f"article {article}" for article in range(articles)),
         ("?", *(f"word{number}" for number in range(1, 200))),
-        vectors,
+        table,
         f"synthetic (dry run) in the form of {name}",
         True,
         torch.arange(articles) % 2 if entry.labelled else None,

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 
 from curlnb import datasets, environment, evaluation
 from curlnb.datasets.glove import UNKNOWN
+from curlnb.datasets.texts import entry_of
 from curlnb.experiments.latent import Objective, World, block_loss, learn
 from curlnb.gru import Batch, BiGRU, MeanOfVectors, encode, pack
 from curlnb.store import Run, experiment
@@ -66,7 +67,7 @@ def curl(
     return learn(run, world, model, dim, seed=seed, method=method, ways=(2, 10), top=(1, 10), **options)
 
 
-@experiment(data=lambda parameters: datasets.text_digest(parameters["dataset"]))
+@experiment(data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]))
 def reviews(
     run: Run,
     *,
@@ -88,7 +89,8 @@ def reviews(
 ) -> dict[str, Any]:
     """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as good or bad (arora2019, Table 2).
 
-    train_on: the set whose training split gives the sentences, by default `dataset`; the labels of `dataset` serve the classifier alone.
+    train_on: the set whose training split gives the sentences, by default `dataset`, and whose table of word vectors is used for both; the
+    labels of `dataset` serve the classifier alone.
     evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything else. method: "curl",
     "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that data and updates are the same for each block size.
     A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
@@ -97,12 +99,13 @@ def reviews(
     _check(encoder, method)
     if method == "supervised":
         raise ValueError("reviews knows no method 'supervised'; use 'curl', 'quick_thoughts' or 'untrained'")
-    labelled = _texts(dataset, "train", run.device)
+    vectors = entry_of(train_on or dataset).vectors  # one table for all texts
+    labelled = _texts(dataset, "train", run.device, vectors)
     if evaluate_on == "validation":
         labelled, held_out = datasets.text_holdout(labelled, 0.2, seed=0)
     else:
-        held_out = _texts(dataset, evaluate_on, run.device)
-    fit = labelled if train_on in (None, dataset) else _texts(str(train_on), "train", run.device)
+        held_out = _texts(dataset, evaluate_on, run.device, vectors)
+    fit = _texts(train_on, "train", run.device, vectors) if train_on else labelled
     model = _model(encoder, fit, hidden, dropout)[0].to(run.device)
     metrics: dict[str, Any] = {}
     if method != "untrained":
@@ -201,8 +204,8 @@ def _train_on_blocks(
 
 
 @functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
-def _texts(name: str, split: str, device: torch.device) -> datasets.Texts:
-    return datasets.load_text(name, split, device)
+def _texts(name: str, split: str, device: torch.device, vectors: str | None = None) -> datasets.Texts:
+    return datasets.load_text(name, split, device, vectors=vectors)
 
 
 def _model(encoder: str, texts: datasets.Texts, hidden: int, dropout: float) -> tuple[nn.Module, int]:
