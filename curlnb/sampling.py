@@ -69,14 +69,14 @@ def blocks(index: ClassIndex, count: int, size: int, generator: torch.Generator,
     return index.order[index.first[of, None] + keys.topk(size, 1).indices]
 
 
-def others(blocks: int, anchors: int, k: int, generator: torch.Generator) -> Tensor:
-    """k of the other blocks for each of `anchors` anchors of each block, uniformly and independently. Returns [blocks, anchors, k].
+def other_blocks(count: int, anchors: int, k: int, generator: torch.Generator) -> Tensor:
+    """k of the other blocks for each anchor of each of `count` blocks, uniformly and independently. Returns [count, anchors, k].
 
     arora2019, footnote 7: the batch's similar blocks serve one another as negative blocks. Blocks of the anchor's own class are not left
     out: negatives come from the marginal (Definition of D_neg). ValueError for fewer than two blocks.
     """
-    if blocks < 2:
-        raise ValueError(f"{blocks} block has no other block for a negative; use a larger batch or smaller blocks")
-    drawn = torch.rand(blocks, anchors, k, generator=generator, device=generator.device)
-    other = (drawn * (blocks - 1)).long().clamp_max(blocks - 2)
-    return other + (other >= torch.arange(blocks, device=other.device)[:, None, None])
+    if count < 2:
+        raise ValueError(f"{count} block has no other block for a negative; use a larger batch or smaller blocks")
+    drawn = torch.rand(count, anchors, k, generator=generator, device=generator.device)
+    other = (drawn * (count - 1)).long().clamp_max(count - 2)
+    return other + (other >= torch.arange(count, device=other.device)[:, None, None])

@@ -44,21 +44,21 @@ def test_blocks_are_distinct_samples_of_one_class_which_comes_with_its_share(siz
 
 
 def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_own():
-    drawn = sampling.others(5, 3, 4000, generator())
+    drawn = sampling.other_blocks(5, 3, 4000, generator())
     assert drawn.shape == (5, 3, 4000)
     for block in range(5):
         counts = torch.bincount(drawn[block].flatten(), minlength=5)
         assert counts[block] == 0
         assert (counts[torch.arange(5) != block] - 3000).abs().max() < 4.5 * (12_000 * 3 / 16) ** 0.5
     with pytest.raises(ValueError, match="1 block has no other block for a negative; use a larger batch"):
-        sampling.others(1, 2, 1, generator())
+        sampling.other_blocks(1, 2, 1, generator())
 
 
 def test_blocks_of_the_anchors_class_serve_as_negatives_since_the_marginal_holds_them():
     """Footnote 7 reuses blocks without a mask: with n classes a negative is of the anchor's class once in about n draws."""
     labels = torch.arange(400) % 4
     drawn = sampling.blocks(sampling.class_index(labels), 2000, 2, generator(), largest=100)
-    partner = sampling.others(2000, 2, 4, generator(1))
+    partner = sampling.other_blocks(2000, 2, 4, generator(1))
     collision = (labels[drawn[:, 0]][partner] == labels[drawn[:, 0]][:, None, None]).float().mean()
     assert abs(collision - 0.25) < 0.02
 
@@ -82,7 +82,7 @@ def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_averaged(kind):
     z, k = torch.randn(4, 3, 5, generator=generator(), dtype=torch.float64), 2
-    partner, total = sampling.others(4, 3, k, generator(9)), 0.0
+    partner, total = sampling.other_blocks(4, 3, k, generator(9)), 0.0
     for i in range(4):
         for p in range(3):
             rest = [q for q in range(3) if q != p]
@@ -95,7 +95,7 @@ def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_average
 def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
     z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
     torch.testing.assert_close(leave_one_out(z), z.flip(1))
-    negative = z[sampling.others(6, 1, 3, generator(2))[:, 0]]  # [6, 3, 2, 4]: as if these had been drawn
+    negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]  # [6, 3, 2, 4]: as if these had been drawn
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
     torch.testing.assert_close(fresh_loss(z, negative), torch.cat([one_way, other_way]).mean())

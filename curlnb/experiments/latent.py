@@ -157,7 +157,7 @@ def block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logis
     """
     count, size, _ = z.shape
     means = leave_one_out(z)  # [blocks, b + 1, d]
-    partner = sampling.others(count, size, k, generator)  # [blocks, b + 1, k]
+    partner = sampling.other_blocks(count, size, k, generator)  # [blocks, b + 1, k]
     negative = means[partner, torch.arange(size, device=z.device)[:, None]]  # [blocks, b + 1, k, d]
     return losses.curl_loss(z.flatten(0, 1), means.flatten(0, 1), negative.flatten(0, 1), kind).mean()
 
