@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from curlnb import augment, bench_graphs, claims, datasets, devices, environment, evaluation, losses, provenance
+from curlnb import augment, bench_graphs, bench_text, claims, datasets, devices, environment, evaluation, losses, provenance
 from curlnb.experiments.images import network, simclr
 from curlnb.store import Store, default_store, write_atomically
 from curlnb.sweep import sweep
@@ -49,6 +49,8 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         lambda: knn_chunked(device),
         lambda: exact_average(device),
         lambda: loss_cost(device),
+        lambda: bench_text.sentences_against_padded(device, in_turn),
+        lambda: bench_text.sentences_against_loader(device, in_turn),
         lambda: bench_graphs.infograph_loss(device, in_turn),
     ]
     from curlnb import bench_stages

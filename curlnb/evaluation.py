@@ -269,6 +269,17 @@ def linear_probe(
     )
 
 
+def linear_classifier(train_features: Tensor, train_labels: Tensor, *, C: float = 1.0) -> Tensor:
+    """The `frozen` protocol's classifier itself (see `linear_probe`): [K, d + 1] in float64, on raw features, the bias as last column.
+
+    Scores are `features_with_a_one @ classifier.T`; `average_accuracy` and `top_r` take them. labels: [n] in 0..K-1, all of them present.
+    """
+    if len(torch.unique(train_labels)) != int(train_labels.max()) + 1:
+        raise ValueError(f"training labels must hold every class in 0..{int(train_labels.max())}")
+    weight, _ = _logistic(train_features, train_labels, C)
+    return weight.to(train_features.device)
+
+
 def _cross_validated_C(features: Tensor, y: Tensor) -> float:
     folds, grid = 5, [10.0**power for power in range(-4, 3)]
     if int(torch.bincount(y).min()) < folds:

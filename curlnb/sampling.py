@@ -31,3 +31,52 @@ def similar(index: ClassIndex, labels: Tensor, samples: Tensor, generator: torch
     step = 1 + (torch.rand(len(samples), generator=generator, device=labels.device) * others).long().clamp_max(others - 1)
     within = (place - index.first[label] + step) % index.size[label]
     return index.order[index.first[label] + within]
+
+
+def subset(labels: Tensor, share: float, seed: int) -> Tensor:
+    """`share` of each class's samples, at least two of each where there are two, in their own order. Returns indices.
+
+    labels: [n]; share: in (0, 1]. The same seed gives the same choice on every device, and the choice at a smaller share is part of it.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}: it lies in (0, 1], 0.1 is a tenth of each class")
+    if share == 1:
+        return torch.arange(len(labels), device=labels.device)
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    index = class_index(labels[shuffled])
+    wanted = (share * index.size).round().long().clamp_min(2)
+    place = torch.arange(len(labels), device=labels.device) - index.first.repeat_interleave(index.size)
+    return shuffled[index.order[place < wanted.repeat_interleave(index.size)]].sort().values
+
+
+def blocks(index: ClassIndex, count: int, size: int, generator: torch.Generator, *, largest: int) -> Tensor:
+    """`count` blocks of `size` distinct samples of one class each, the class with its share of the samples as rho. Returns [count, size].
+
+    arora2019, Sections 2 and 6.3: size 2 is a pair (x, x+) ~ D_sim, size b + 1 an anchor and its block of b positives, in any order, since
+    they are exchangeable. largest: the size of the largest class, `int(index.size.max())`. Every class must hold `size` samples. Both are
+    for the caller to find out once: asking the device here would wait for it in every step.
+    """
+    n, device = len(index.order), index.order.device
+    anchor = torch.randint(n, (count,), generator=generator, device=device)
+    of = torch.searchsorted(index.first, anchor, right=True) - 1
+    if size == 2:  # the pair's other member, a random step ahead in its class
+        others = index.size[of] - 1
+        step = 1 + (torch.rand(count, generator=generator, device=device) * others).long().minimum(others - 1)
+        places = torch.stack([anchor, index.first[of] + (anchor - index.first[of] + step) % index.size[of]], 1)
+        return index.order[places]
+    keys = torch.rand(count, largest, generator=generator, device=device)
+    keys = keys.masked_fill(torch.arange(keys.shape[1], device=device) >= index.size[of, None], -1.0)
+    return index.order[index.first[of, None] + keys.topk(size, 1).indices]
+
+
+def other_blocks(count: int, anchors: int, k: int, generator: torch.Generator) -> Tensor:
+    """k of the other blocks for each anchor of each of `count` blocks, uniformly and independently. Returns [count, anchors, k].
+
+    arora2019, footnote 7: the batch's similar blocks serve one another as negative blocks. Blocks of the anchor's own class are not left
+    out: negatives come from the marginal (Definition of D_neg). ValueError for fewer than two blocks.
+    """
+    if count < 2:
+        raise ValueError(f"{count} block has no other block for a negative; use a larger batch or smaller blocks")
+    drawn = torch.rand(count, anchors, k, generator=generator, device=generator.device)
+    other = (drawn * (count - 1)).long().clamp_max(count - 2)
+    return other + (other >= torch.arange(count, device=other.device)[:, None, None])

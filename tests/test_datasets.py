@@ -134,9 +134,9 @@ def test_absent_data_is_an_error_that_says_how_to_get_it(tmp_path: Path, monkeyp
 
 def test_dry_runs_have_every_sets_shapes_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    real = {name: datasets.digest(name) for name in datasets.names()}
+    real = {name: datasets.digest(name) for name in images.names()}
     monkeypatch.setenv("CURLNB_DRY", "1")
-    for name in datasets.names():
+    for name in images.names():
         data = datasets.load(name, "train")
         assert data.origin.startswith("synthetic (dry run)")
         assert data.stand_in
@@ -159,7 +159,7 @@ def test_synthetic_data_is_the_same_every_time_and_differs_between_splits() -> N
 
 
 def test_digests_tell_the_sets_apart() -> None:
-    assert len({datasets.digest(name) for name in datasets.names()}) == len(datasets.names())
+    assert len({datasets.digest(name) for name in images.names()}) == len(images.names())
 
 
 def test_content_digest_is_of_label_and_pixels_in_order() -> None:

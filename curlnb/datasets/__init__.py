@@ -1,10 +1,32 @@
-"""Data: `load(name, split, device)` gives a `Dataset` of tensors; `data/README.md` tells where each set comes from and under what terms.
+"""Data: `load(name, split, device)` gives images, `load_text` sentences, as tensors; `data/README.md` tells where each set comes from.
 
 Small sets are committed, full ones are fetched into `data/cache/` by `fetch` or `make data`, from the original source where it is
 reachable, else from a mirror, and always against a digest. Missing data never becomes other data.
 """
 
+from curlnb.datasets.catalogue import available, fetch, names, prepare
 from curlnb.datasets.download import DataError
-from curlnb.datasets.images import Dataset, available, digest, fetch, holdout, load, names, prepare, synthetic
+from curlnb.datasets.images import Dataset, digest, holdout, load, synthetic
+from curlnb.datasets.texts import Texts
+from curlnb.datasets.texts import digest as text_digest
+from curlnb.datasets.texts import holdout as text_holdout
+from curlnb.datasets.texts import load as load_text
+from curlnb.datasets.texts import synthetic as synthetic_text
 
-__all__ = ["DataError", "Dataset", "available", "digest", "fetch", "holdout", "load", "names", "prepare", "synthetic"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "Texts",
+    "available",
+    "digest",
+    "fetch",
+    "holdout",
+    "load",
+    "load_text",
+    "names",
+    "prepare",
+    "synthetic",
+    "synthetic_text",
+    "text_digest",
+    "text_holdout",
+]

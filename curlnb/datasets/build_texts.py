@@ -1,0 +1,65 @@
+"""How the committed text sets were made: `python -m curlnb.datasets.build_texts` writes wiki-mini, imdb-mini and their word vectors anew.
+
+The SHA-256 printed of each split are those in data/texts.json; another result means that a source or the cleaning has changed.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from curlnb.datasets import glove, texts
+from curlnb.datasets.download import cache_folder
+from curlnb.datasets.text_sources import imdb_mirror, wikipedia
+
+REVIEWS = {"train": (750, 10), "test": (500, 1)}
+"""Of each label, how many reviews imdb-mini takes, and how many sentences they must have: a training review must hold a block of ten."""
+
+
+def wiki_mini(folder: Path) -> None:
+    """The paper's own rules (arora2019, Appendix D.1) on enwik8."""
+    for split, documents in wikipedia("wiki-mini", folder):
+        _keep("wiki-mini", split, documents)
+
+
+def imdb_mini(folder: Path) -> None:
+    """The first reviews of each label that are long enough, in the order of their digests, which is a random one."""
+    for split, documents in imdb_mirror(folder):
+        count, least = REVIEWS[split]
+        chosen: list[texts.Document] = []
+        for label in (0, 1):
+            chosen += [d for d in documents if d.label == label and len(d.sentences) >= least][:count]
+        _keep("imdb-mini", split, sorted(chosen, key=lambda document: document.name))
+
+
+def vectors() -> None:
+    """Those vectors of glove.6B.50d whose words occur at least twice in the committed texts, in GloVe's order, that of frequency."""
+    used: Counter[str] = Counter()
+    for name in ("wiki-mini", "imdb-mini"):
+        entry = texts.entry_of(name)
+        for split in entry.splits:
+            lines = texts.read(entry, split).splitlines()
+            used.update(word for line in lines if not line.startswith("= ") for word in line.split(" "))
+    glove.fetch_vectors("glove.6B.50d")
+    words, table = glove.word_vectors("glove.6B.50d")
+    kept = torch.tensor([number for number, word in enumerate(words) if number != glove.UNKNOWN and used[word] > 1])
+    path = glove.write_vectors(
+        "glove.6B.50d-mini", [words[number] for number in kept.tolist()], table[kept], "glove.6B.50d, in half precision"
+    )
+    known = sum(used[words[number]] for number in kept.tolist())
+    print(f"{path.name}: {len(kept)} words, {100 * known / used.total():.1f}% of the running words, {path.stat().st_size / 1e6:.1f} MB")
+
+
+def _keep(name: str, split: str, documents: list[texts.Document]) -> None:
+    sha256, sentences = texts.write(texts.entry_of(name), split, documents)
+    print(f"{name} {split}: {len(documents)} articles, {sentences} sentences, sha256 {sha256}")
+
+
+def main() -> None:
+    wiki_mini(cache_folder() / ".wiki-mini.fetching")
+    imdb_mini(cache_folder() / ".imdb.fetching")
+    vectors()
+
+
+if __name__ == "__main__":
+    main()

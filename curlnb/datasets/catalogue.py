@@ -1,0 +1,34 @@
+"""All sets of all modalities under one roof: their names, where they are, how they come here."""
+
+from collections.abc import Callable, Iterable
+
+from curlnb.datasets import images, texts
+from curlnb.datasets.download import DataError
+
+
+def names() -> tuple[str, ...]:
+    """Every data set there is, images first."""
+    return images.names() + texts.names()
+
+
+def available(name: str) -> str:
+    """Where a set is: "embedded" (committed to the repository), "cached" (fetched) or "absent". Looks for files, does not read them."""
+    return texts.available(name) if name in texts.names() else images.available(name)
+
+
+def fetch(name: str, report: Callable[[str], object] = print) -> None:
+    """Have a set on this machine: verify what is here, and fetch what is absent. See `images.fetch` and `texts.fetch`."""
+    (texts.fetch if name in texts.names() else images.fetch)(name, report)
+
+
+def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:
+    """Have each set on this machine, verified; goes on after a failure, and then raises DataError with the names that failed."""
+    failed = []
+    for name in wanted:
+        try:
+            fetch(name, report)
+        except DataError as error:
+            report(f"{name}: {error}")
+            failed.append(name)
+    if failed:
+        raise DataError(f"not fetched: {', '.join(failed)}; the lines above say why")

@@ -1,0 +1,281 @@
+"""Contrastive learning from latent classes (arora2019, Section 8): CURL, its supervised twin and the untrained network, on any data.
+
+`learn` trains and measures; what it is given, a `World` and a model, is all that it knows of images or text. `latent_images.curl` is the
+experiment on images. Similar points are drawn from the same class, negatives at random; the classes serve only for that.
+
+Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are pairs, b = 1 here.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from curlnb import environment, evaluation, losses, sampling
+from curlnb.store import Run
+from curlnb.training import accelerated, train
+
+METHODS = ("curl", "supervised", "untrained")
+KINDS = ("logistic", "hinge")
+FEW = 0.1  # share of the labels of which `few_` metrics take the means (arora2019, Section 8.1: 50 of 500 labels a class)
+
+Objective = Callable[[Tensor, torch.Generator], Tensor]
+"""From embedded blocks [blocks, size, d], size = b + 1 points of one class each, to a mean loss."""
+
+
+class World(NamedTuple):
+    """Data with latent classes, whatever it is made of: the seam between `learn` and images or text.
+
+    labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of what is measured on.
+    inputs(samples [m], generator) -> what the model takes, m of them, randomly augmented where that is wanted; in training only.
+    features(model, split) -> [n, d] float32 of all training points ("train") or of all others ("test"), in evaluation mode, no gradient.
+    """
+
+    labels: Tensor
+    test_labels: Tensor
+    inputs: Callable[[Tensor, torch.Generator], Any]
+    features: Callable[[nn.Module, str], Tensor]
+
+
+class Twin(nn.Module):
+    """A representation and, for the supervised twin, the linear layer by which it is trained."""
+
+    def __init__(self, representation: nn.Module, dim: int, classes: int | None) -> None:
+        super().__init__()
+        self.representation = representation
+        self.head = None if classes is None else nn.Linear(dim, classes)
+
+
+def learn(
+    run: Run,
+    world: World,
+    model: nn.Module,
+    dim: int,
+    *,
+    seed: int,
+    method: str = "curl",
+    loss: str = "logistic",
+    negatives: int = 4,
+    block: int = 1,
+    fresh: bool = False,
+    objective: Objective | None = None,
+    batch: int = 250,
+    epochs: int = 20,
+    share: float = 1.0,
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    ways: tuple[int, ...] = (2, 5),
+    top: tuple[int, ...] = (1, 5),
+    tr_tasks: int = 0,
+    track: bool = False,
+    precision: str = "float32",
+    compile: bool = False,
+) -> dict[str, Any]:
+    """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average tasks.
+
+    method: "curl" (Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the representation) or "untrained". loss: of KINDS.
+    negatives: k; block: b, the positives averaged. Negative blocks are the batch's other blocks (footnote 7), or with `fresh` newly drawn.
+    objective: another loss of the blocks in place of CURL's, for "curl" only (quick-thoughts, say).
+    batch: points embedded a step, fresh negatives not counted; with (b + 1) points a block, a step has batch // (b + 1) blocks and every
+    point takes its turn as anchor. epochs: passes over so many points as the whole training set has. So data and updates are the same for
+    every b, k, method and share. share: of each class's training points, that training sees; the supervised twin's labels.
+    ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: both losses an epoch.
+    Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un and track_sup, untrained network first.
+    """
+    dry = environment.dry()
+    if dry:  # synthetic sets have two points a class
+        block = min(block, int(torch.bincount(world.labels).min()) - 1)
+        batch = 2 * (block + 1)
+    _check(method, loss, negatives, block, world.labels, batch, share)
+    classes = int(world.labels.max()) + 1
+    twin = Twin(model, dim, classes if method == "supervised" else None).to(run.device)
+    generator = torch.Generator(run.device).manual_seed(seed)
+    seen = sampling.subset(world.labels, share, seed)
+    metrics: dict[str, Any] = {}
+
+    def tracked() -> dict[str, float]:
+        x, g = world.features(twin.representation, "test"), torch.Generator(run.device).manual_seed(0)
+        means = evaluation.mean_classifier(x, world.test_labels, classes)
+        un = unsupervised_loss(x, world.test_labels, kind=loss, negatives=1, generator=g)
+        return {"track_un": un, "track_sup": supervised_loss(x, world.test_labels, means, loss)}
+
+    untrained = tracked() if track else {}
+    if method != "untrained":
+        embed = accelerated(twin.representation, run, precision=precision, compile=compile)
+        index = sampling.class_index(world.labels[seen])
+        largest, size = int(index.size.max()), block + 1
+        curl = objective or _curl(loss, negatives)
+
+        def supervised_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            chosen = seen[samples % len(seen)]
+            assert twin.head is not None
+            scores = twin.head(embed(world.inputs(chosen, generator)).float())
+            return F.cross_entropy(scores, world.labels[chosen]), {}
+
+        def contrastive_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            count = len(samples) * (1 + negatives * fresh)
+            chosen = seen[sampling.blocks(index, count, size, generator, largest=largest)]
+            z = embed(world.inputs(chosen.flatten(), generator)).float().unflatten(0, (count, size))
+            if not fresh:
+                return curl(z, generator), {}
+            positives, unlike = z[: len(samples)], z[len(samples) :].unflatten(0, (len(samples), negatives))
+            return fresh_loss(positives, unlike, loss), {}
+
+        supervised = method == "supervised"
+        log = train(
+            run,
+            twin,
+            supervised_step if supervised else contrastive_step,
+            torch.optim.Adam(twin.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps"),
+            samples=len(world.labels) if supervised else len(world.labels) // size,
+            batch=batch if supervised else batch // size,
+            epochs=min(epochs, 1) if dry else epochs,
+            seed=seed,
+            generator=generator,
+            on_epoch=(lambda _: tracked()) if track else None,
+            limit_steps=2 if dry else None,
+        )
+        metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
+    few = sampling.subset(world.labels, FEW, seed)
+    return metrics | measure(
+        twin, world, few, seed=seed, negatives=negatives, ways=ways, top=top, tr_tasks=min(tr_tasks, 2) if dry else tr_tasks
+    )
+
+
+def _curl(kind: str, k: int) -> Objective:
+    return lambda z, generator: block_loss(z, k, generator, kind)
+
+
+def block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic") -> Tensor:
+    """CURL's loss with the batch's own blocks as negatives (arora2019, Eq. 12 and footnote 7), 0-dim. z: [blocks, b + 1, d].
+
+    Every point is an anchor once: its positives are the b others of its block, its k negative blocks the points at those same b places of
+    other blocks, so that all blocks are means of b.
+    """
+    count, size, _ = z.shape
+    means = leave_one_out(z)  # [blocks, b + 1, d]
+    partner = sampling.other_blocks(count, size, k, generator)  # [blocks, b + 1, k]
+    negative = means[partner, torch.arange(size, device=z.device)[:, None]]  # [blocks, b + 1, k, d]
+    return losses.curl_loss(z.flatten(0, 1), means.flatten(0, 1), negative.flatten(0, 1), kind).mean()
+
+
+def fresh_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Tensor:
+    """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative: [blocks, k, b + 1, d]."""
+    unlike = leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)  # [blocks, b + 1, k, d]
+    return losses.curl_loss(z.flatten(0, 1), leave_one_out(z).flatten(0, 1), unlike.flatten(0, 1), kind).mean()
+
+
+def leave_one_out(z: Tensor) -> Tensor:
+    """Means of a block's other points: [blocks, size >= 2, d] -> the same shape."""
+    return (z.sum(1, keepdim=True) - z) / (z.shape[1] - 1)
+
+
+def measure(
+    twin: Twin, world: World, few: Tensor, *, seed: int, negatives: int, ways: tuple[int, ...], top: tuple[int, ...], tr_tasks: int
+) -> dict[str, Any]:
+    """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of classes are left out.
+
+    mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class, averaged over 5 draws; few_: of the points
+    `few`; head_: the supervised twin's own layer; tr_: classifiers trained on the features, tr_avg<k>_se their sampling error (arora2019,
+    Table 1). un_<kind>_<split>: L_un with k = 1 (Definition 2.3); unk_...: with the k of training; scaled_<kind>_train: un_ at the best
+    scale of f; sup_<kind>_<split>: the average binary loss of the mean classifier of that split's own points, which un_ bounds (Lemma
+    4.3); tau_<split>: the chance that two points are of one class, for the bound.
+    """
+    x, y = world.features(twin.representation, "train"), world.labels
+    test_x, test_y = world.features(twin.representation, "test"), world.test_labels
+    classes, generator = int(y.max()) + 1, torch.Generator(x.device).manual_seed(seed)
+    ways, top = tuple(k for k in ways if k <= classes), tuple(r for r in top if r < classes)
+
+    def accuracies(classifier: Tensor, points: Tensor = test_x) -> dict[str, float]:
+        scores = points.to(classifier.dtype) @ classifier.T
+        shares = {f"avg{k}": evaluation.average_accuracy(scores, test_y, k) for k in ways}
+        return shares | {f"top{r}": evaluation.top_r(scores, test_y, r) for r in top}
+
+    each = {
+        "mu": accuracies(evaluation.mean_classifier(x, y, classes)),
+        "few": accuracies(evaluation.mean_classifier(x[few], y[few], classes)),
+    }
+    draws = [
+        accuracies(evaluation.mean_classifier(x, y, classes, per_class=min(5, len(y) // classes), generator=generator)) for _ in range(5)
+    ]
+    each["mu5"] = {name: math.fsum(draw[name] for draw in draws) / len(draws) for name in draws[0]}
+    if twin.head is not None:
+        head = torch.cat([twin.head.weight, twin.head.bias[:, None]], 1).detach()
+        each["head"] = accuracies(head, F.pad(test_x, (0, 1), value=1.0))
+    if tr_tasks:
+        each["tr"] = accuracies(evaluation.linear_classifier(x, y), F.pad(test_x, (0, 1), value=1.0))
+        for k in (k for k in ways if k < classes):
+            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=tr_tasks)
+            each["tr"] |= {f"avg{k}": mean, f"avg{k}_se": error}
+    metrics: dict[str, Any] = {f"{kind}_{name}": value for kind, values in each.items() for name, value in values.items()}
+    for split, points, labels in (("train", x, y), ("test", test_x, test_y)):
+        means = evaluation.mean_classifier(points, labels, classes)
+        metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
+        for kind in KINDS:
+            for name, k in (("un", 1), ("unk", negatives)):
+                metrics[f"{name}_{kind}_{split}"] = unsupervised_loss(points, labels, kind=kind, negatives=k, generator=generator)
+            if split == "train":
+                metrics[f"scaled_{kind}_{split}"] = best_scale_loss(points, labels, kind=kind, seed=seed)
+            metrics[f"sup_{kind}_{split}"] = supervised_loss(points, labels, means, kind)
+    return metrics
+
+
+def unsupervised_loss(
+    features: Tensor, labels: Tensor, *, kind: str, negatives: int, generator: torch.Generator, draws: int = 16, most: int = 10_000
+) -> float:
+    """L_un of arora2019, Definition 2.3 (b = 1), on the distribution of the points given, x, x+ and x- drawn independently.
+
+    features: [n, d]; labels: [n]. Each point (or `most` random ones where there are more) is an anchor, with all combinations of `draws`
+    positives of its class and `draws` sets of k = `negatives` of all points: a standard error of about 0.002 for losses near 1.
+    """
+    index, n, device = sampling.class_index(labels), len(labels), features.device
+    anchor = torch.arange(n, device=device) if n <= most else torch.randperm(n, generator=generator, device=device)[:most]
+    size = index.size[labels[anchor], None]
+    step = (torch.rand(len(anchor), draws, generator=generator, device=device) * size).long().minimum(size - 1)
+    positive = index.order[index.first[labels[anchor], None] + step]  # [m, draws]; x itself is one of its class
+    negative = torch.randint(n, (len(anchor), draws * negatives), generator=generator, device=device)
+    total, rows = features.new_zeros((), dtype=torch.float32), 500
+    for some in torch.arange(len(anchor), device=device).split(rows):
+        x = features[anchor[some], :, None]
+        close = (features[positive[some]] @ x).squeeze(2)  # [rows, draws]
+        far = (features[negative[some]] @ x).squeeze(2).unflatten(1, (draws, negatives))
+        minus_v = far[:, None] - close[:, :, None, None]  # [rows, draws, draws, k]
+        hinge = kind == "hinge"
+        value = (1 + minus_v.amax(3)).clamp_min(0) if hinge else F.pad(minus_v, (1, 0)).logsumexp(3) / math.log(2)
+        total += value.mean((1, 2)).sum()
+    return round(float(total / len(anchor)), 6)
+
+
+def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -> float:
+    """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow, whatever scale training left it with."""
+    found = []
+    for power in range(-8, 5):
+        generator = torch.Generator(features.device).manual_seed(seed)  # the same triples at every scale
+        found.append(unsupervised_loss(2.0**power * features, labels, kind=kind, negatives=1, generator=generator, draws=4))
+    return min(found)
+
+
+def supervised_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) -> float:
+    """L_sup of the classifier `means` [C, d], averaged over all binary tasks of a point's class and another (arora2019, Definition 2.2)."""
+    scores = features.to(means.dtype) @ means.T
+    minus_v = scores - scores.gather(1, labels[:, None])  # [n, C]
+    value = (1 + minus_v).clamp_min(0) if kind == "hinge" else F.softplus(minus_v) / math.log(2)
+    own = F.one_hot(labels, means.shape[0]).bool()
+    return round(float(value.masked_fill(own, 0).sum(1).mean() / (means.shape[0] - 1)), 6)
+
+
+def _check(method: str, loss: str, negatives: int, block: int, labels: Tensor, batch: int, share: float) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
+    if loss not in KINDS:
+        raise ValueError(f"loss {loss!r} is unknown; use one of {', '.join(KINDS)}")
+    if negatives < 1 or block < 1:
+        raise ValueError(f"negatives and block must be at least 1, got {negatives} and {block}")
+    if batch < 2 * (block + 1):
+        raise ValueError(f"a batch of {batch} holds less than two blocks of {block + 1} points; use a larger batch")
+    least = int(torch.bincount(labels[sampling.subset(labels, share, 0)]).min())
+    if method == "curl" and least < block + 1:
+        raise ValueError(f"a class has {least} training samples, a block needs {block + 1}: use a smaller block or a larger share")

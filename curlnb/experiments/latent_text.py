@@ -1,0 +1,228 @@
+"""arora2019's experiments on sentences: CURL, its supervised twin, quick-thoughts and baselines on articles (Table 1, Figure 2b, Table 2),
+and CURL against quick-thoughts on movie reviews (Table 2, IMDb).
+
+In `curl` the articles are the latent classes, as in the paper. In `reviews` a block is made of consecutive sentences of one review, and
+what is measured is whether a linear classifier tells good reviews from bad ones.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from curlnb import datasets, environment, evaluation
+from curlnb.datasets.glove import UNKNOWN
+from curlnb.datasets.texts import entry_of
+from curlnb.experiments.latent import Objective, World, block_loss, learn
+from curlnb.gru import Batch, BiGRU, MeanOfVectors, encode, pack
+from curlnb.store import Run, experiment
+from curlnb.training import train
+
+ENCODERS = ("gru", "mean", "mean_centred")
+METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
+
+
+@experiment(data=lambda parameters: datasets.text_digest(parameters["dataset"]))
+def curl(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "wiki-mini",
+    evaluate_on: str = "test",
+    encoder: str = "gru",
+    hidden: int = 150,
+    dropout: float = 0.3,
+    words: int | None = None,
+    method: str = "curl",
+    loss: str = "logistic",
+    negatives: int = 8,
+    block: int = 9,
+    fresh: bool = False,
+    batch: int = 640,
+    epochs: int = 12,
+    share: float = 1.0,
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    tr_tasks: int = 0,
+    track: bool = False,
+) -> dict[str, Any]:
+    """Train and measure as `latent.learn` says, on the sentences of articles.
+
+    evaluate_on: "test", or "dev", the tenth on which settings are chosen. encoder: "gru", a bidirectional GRU of `hidden` states a
+    direction, or the mean of a sentence's word vectors (method "untrained" only): "mean" as they are, "mean_centred" less the mean over
+    all training words, without which every inner product is dominated by what all English sentences have in common. words: sentences are
+    cut behind so many words, in training and in evaluation; None: not at all. method: one of METHODS; for "quick_thoughts" see there,
+    block and batch are as for "curl".
+    """
+    _check(encoder, method)
+    fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
+    model, dim = _model(encoder, fit, hidden, dropout)
+    world = text_world(fit, held_out, words)
+    share = 1.0 if environment.dry() else share  # synthetic articles are too short for a share of them to hold a block
+    options: dict[str, Any] = {"loss": loss, "negatives": negatives, "block": block, "fresh": fresh, "share": share, "track": track}
+    options |= {"batch": batch, "epochs": epochs, "lr": lr, "weight_decay": weight_decay, "tr_tasks": tr_tasks}
+    if method == "quick_thoughts":
+        method, options["objective"] = "curl", quick_thoughts
+    return learn(run, world, model, dim, seed=seed, method=method, ways=(2, 10), top=(1, 10), **options)
+
+
+@experiment(data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]))
+def reviews(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "imdb-mini",
+    train_on: str | None = None,
+    evaluate_on: str = "test",
+    encoder: str = "gru",
+    hidden: int = 150,
+    dropout: float = 0.3,
+    words: int | None = None,
+    method: str = "curl",
+    loss: str = "logistic",
+    negatives: int = 8,
+    block: int = 9,
+    batch: int = 640,
+    epochs: int = 4,
+    lr: float = 1e-3,
+) -> dict[str, Any]:
+    """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as good or bad (arora2019, Table 2).
+
+    train_on: the set whose training split gives the sentences, by default `dataset`, and whose table of word vectors is used for both; the
+    labels of `dataset` serve the classifier alone.
+    evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything else. method: "curl",
+    "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that data and updates are the same for each block size.
+    A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
+    probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
+    """
+    _check(encoder, method)
+    if method == "supervised":
+        raise ValueError("reviews knows no method 'supervised'; use 'curl', 'quick_thoughts' or 'untrained'")
+    vectors = entry_of(train_on or dataset).vectors  # one table for all texts
+    labelled = _texts(dataset, "train", run.device, vectors)
+    if evaluate_on == "validation":
+        labelled, held_out = datasets.text_holdout(labelled, 0.2, seed=0)
+    else:
+        held_out = _texts(dataset, evaluate_on, run.device, vectors)
+    fit = _texts(train_on, "train", run.device, vectors) if train_on else labelled
+    model = _model(encoder, fit, hidden, dropout)[0].to(run.device)
+    metrics: dict[str, Any] = {}
+    if method != "untrained":
+        objective: Objective = quick_thoughts if method == "quick_thoughts" else lambda z, g: block_loss(z, negatives, g, loss)
+        metrics = _train_on_blocks(run, model, fit, objective, seed=seed, size=block + 1, words=words, batch=batch, epochs=epochs, lr=lr)
+    train_x, test_x = (of_reviews(encode(model, texts, words=words), texts) for texts in (labelled, held_out))
+    y, test_y = _sentiment(labelled), _sentiment(held_out)
+    metrics["mu_accuracy"] = evaluation.top_r(test_x @ evaluation.mean_classifier(train_x, y, 2).T, test_y, 1)
+    metrics["accuracy"] = evaluation.linear_probe(train_x, y, test_x, test_y).accuracy
+    return metrics
+
+
+def quick_thoughts(z: Tensor, generator: Generator | None = None) -> Tensor:
+    """Quick-thoughts on blocks (Logeswaran and Lee 2018, as arora2019's Table 2 uses it), 0-dim. z: [blocks, size, d].
+
+    Every ordered pair of a block's points is a similar pair; the sentence is to be told from all sentences of the batch's other blocks by
+    a softmax of inner products. One network serves as both of theirs, f and g; nothing is drawn, the generator stays untouched.
+    """
+    blocks, size, _ = z.shape
+    flat = z.flatten(0, 1)
+    scores = flat @ flat.T  # [n, n]
+    own = torch.arange(blocks, device=z.device).repeat_interleave(size)
+    same = own[:, None] == own
+    others = scores.masked_fill(same, -torch.inf).logsumexp(1, keepdim=True)  # [n, 1]
+    loss = torch.logaddexp(scores, others) - scores
+    pairs = same & ~torch.eye(len(flat), dtype=torch.bool, device=z.device)
+    return torch.where(pairs, loss, 0.0).sum() / pairs.sum()
+
+
+def consecutive(texts: datasets.Texts, size: int) -> Tensor:
+    """Where a block of `size` consecutive sentences of one review (or article) can begin. Returns indices; ValueError if nowhere."""
+    last = torch.arange(len(texts), device=texts.labels.device)[size - 1 :]
+    starts = last[texts.labels[last] == texts.labels[last - size + 1]] - size + 1
+    if not len(starts):
+        raise ValueError(f"no text of {texts.name} has {size} sentences: use smaller blocks")
+    return starts
+
+
+def of_reviews(features: Tensor, texts: datasets.Texts) -> Tensor:
+    """Mean of the sentences' representations of each review: [n, d] -> [classes, d]."""
+    return evaluation.mean_classifier(features, texts.labels, len(texts.classes))
+
+
+def _sentiment(texts: datasets.Texts) -> Tensor:
+    if texts.sentiment is None:
+        raise ValueError(f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a dataset like 'imdb'")
+    return texts.sentiment
+
+
+def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None) -> World:
+    """Articles as latent classes."""
+    if fit.classes != held_out.classes and not environment.dry():
+        raise ValueError(f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles")
+    texts = {"train": fit, "test": held_out}
+
+    def inputs(samples: Tensor, generator: Generator) -> Batch:
+        return pack(fit, samples, words)
+
+    return World(fit.labels, held_out.labels, inputs, lambda model, split: encode(model, texts[split], words=words))
+
+
+def _train_on_blocks(
+    run: Run,
+    model: nn.Module,
+    fit: datasets.Texts,
+    objective: Objective,
+    *,
+    seed: int,
+    size: int,
+    words: int | None,
+    batch: int,
+    epochs: int,
+    lr: float,
+) -> dict[str, Any]:
+    starts, generator = consecutive(fit, size), torch.Generator(run.device).manual_seed(seed)
+    steps, batch = torch.arange(size, device=run.device), min(batch, 2 * size) if environment.dry() else batch
+
+    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        begin = starts[torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)]
+        z = model(pack(fit, (begin[:, None] + steps).flatten(), words))
+        return objective(z.float().unflatten(0, (len(samples), size)), generator), {}
+
+    log = train(
+        run,
+        model,
+        step,
+        torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps"),
+        samples=len(fit) // size,
+        batch=batch // size,
+        epochs=min(epochs, 1) if environment.dry() else epochs,
+        seed=seed,
+        generator=generator,
+        limit_steps=2 if environment.dry() else None,
+    )
+    return {"train_loss": log["loss"][-1]}
+
+
+@functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
+def _texts(name: str, split: str, device: torch.device, vectors: str | None = None) -> datasets.Texts:
+    return datasets.load_text(name, split, device, vectors=vectors)
+
+
+def _model(encoder: str, texts: datasets.Texts, hidden: int, dropout: float) -> tuple[nn.Module, int]:
+    if encoder != "gru":
+        vectors = texts.vectors
+        if encoder == "mean_centred":
+            vectors = vectors - vectors[texts.tokens[texts.tokens != UNKNOWN]].mean(0)
+            vectors[UNKNOWN] = 0
+        return MeanOfVectors(vectors), vectors.shape[1]
+    model = BiGRU(texts.vectors, hidden, dropout)
+    return model, model.dim
+
+
+def _check(encoder: str, method: str) -> None:
+    if encoder not in ENCODERS:
+        raise ValueError(f"encoder {encoder!r} is unknown; use one of {', '.join(ENCODERS)}")
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
+    if encoder != "gru" and method != "untrained":
+        raise ValueError(f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}")
