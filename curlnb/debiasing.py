@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import special, stats
+from scipy import special
 from torch import Tensor
 
 _STEP, _TAIL = 0.3, 34.0
@@ -175,7 +175,9 @@ def _binomial_mean(n: int | None, q: float, high: float, low: float) -> tuple[np
     if n is None:
         return np.array([q * high + (1 - q) * low]), np.ones(1)
     counts = np.arange(n + 1)
-    return (counts * high + (n - counts) * low) / n, stats.binom.pmf(counts, n, q)
+    ways = special.gammaln(n + 1) - special.gammaln(counts + 1) - special.gammaln(n - counts + 1)
+    chance = np.exp(ways + special.xlogy(counts, q) + special.xlog1py(n - counts, -q))  # scipy.stats overflows where q is 1e-307
+    return (counts * high + (n - counts) * low) / n, chance / chance.sum()
 
 
 def uniform_mean(temperature: float | np.ndarray, dim: int) -> np.ndarray:
