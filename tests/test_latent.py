@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
+import toy
 
 from curlnb import datasets, evaluation, losses, sampling
-from curlnb.devices import cpu_threads
 from curlnb.experiments import latent, latent_images
 from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, supervised_loss, unsupervised_loss
 from curlnb.experiments.latent_images import curl, image_world, network
-from curlnb.store import Run, Store
+from curlnb.store import Store
 
 TINY = {"dataset": "cifar10-mini", "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
 
@@ -186,25 +186,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small,
     from curlnb.training import train
 
     monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
-    parameters, saves = TINY | {"method": method, "track": True}, 0
+    parameters = TINY | {"method": method, "track": True}
     whole = Store(tmp_path / "whole").run(curl, parameters, 3)
-
-    class Stopped(Exception):
-        pass
-
-    class Fragile(Run):
-        def save_checkpoint(self, tensors, state):
-            nonlocal saves
-            super().save_checkpoint(tensors, state)
-            saves += 1
-            if saves == stop_after:
-                raise Stopped
-
-    folder = Store(tmp_path / "cut").folder(curl, parameters, 3)
-    folder.mkdir(parents=True)
-    torch.manual_seed(3)
-    with pytest.raises(Stopped), cpu_threads(1):  # as the store does
-        curl.function(Fragile(folder), seed=3, **curl.parameters(parameters))
+    toy.interrupt(Store(tmp_path / "cut"), curl, parameters, 3, after=stop_after)
     resumed = Store(tmp_path / "cut").run(curl, parameters, 3)
     assert resumed["metrics"] == whole["metrics"]
     assert len(whole["metrics"]["track_un"]) == len(whole["metrics"]["track_sup"]) == 1 + TINY["epochs"]

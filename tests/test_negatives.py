@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from curlnb import negatives
+from curlnb.losses import curl_loss
 from curlnb.negatives import block_loss, collision_floor, collisions, expected_loss, task_losses, tasks, theorem_b1, vector_loss
 from curlnb.theory import KINDS, World, pair_losses, random_world, search
 
@@ -324,6 +325,18 @@ def test_block_loss_equals_loops_and_is_the_pair_loss_at_one(kind):
     for k in (1, 4):
         pair = float(negatives.unsupervised(world, table, kind, k))
         assert float(block_loss(world, table, kind, 1, k)) == pytest.approx(pair, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("b", "k"), [(3, 1), (2, 4)])
+def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
+    """An independent estimate, straight from Eq. 12: classes, points and blocks are drawn, not enumerated."""
+    world, f, g, n = random_world(generator(24), 3, 5), normal(5, 2, seed=25), generator(26), 200_000
+    positive, negative = (torch.multinomial(world.rho, n * m, replacement=True, generator=g) for m in (1, k))
+    own = torch.multinomial(world.D[positive], b + 1, replacement=True, generator=g)  # the anchor and its block
+    others = torch.multinomial(world.D[negative], b, replacement=True, generator=g).view(n, k, b)
+    values = curl_loss(f[own[:, 0]], f[own[:, 1:]], f[others], kind)
+    assert abs(float(values.mean()) - float(block_loss(world, f, kind, b, k))) < 4.5 * float(values.std()) / n**0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)

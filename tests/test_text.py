@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import toy
 
 from curlnb import bench_text, datasets
 from curlnb.datasets import Texts
@@ -125,6 +126,18 @@ def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method
     assert 0.5 <= first["metrics"]["mu_avg2"] <= 1 or method != "supervised"
     assert {"mu_avg10", "mu_top1", "mu5_avg2"} <= first["metrics"].keys()
     assert ("train_loss" in first["metrics"]) == (method != "untrained")
+
+
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(tmp_path, small, monkeypatch, stop_after) -> None:
+    from curlnb.experiments import latent
+    from curlnb.training import train
+
+    monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
+    given = {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}
+    whole = Store(tmp_path / "whole").run(curl, given, 0)
+    toy.interrupt(Store(tmp_path / "cut"), curl, given, 0, after=stop_after)
+    assert Store(tmp_path / "cut").run(curl, given, 0)["metrics"] == whole["metrics"]
 
 
 @pytest.mark.parametrize("method", ["curl", "quick_thoughts", "untrained"])

@@ -89,14 +89,19 @@ def wiki3029(folder: Path) -> Iterator[tuple[str, list[Document]]]:
             for member in sorted((m for m in tar if m.isfile()), key=lambda m: m.name):
                 file = tar.extractfile(member)
                 assert file is not None
-                sentences = [words(line) for line in file.read().decode(errors="replace").splitlines()]
-                if len(kept := [sentence for sentence in sentences if sentence]) >= 10:  # 7, 1 and 2 at least
-                    drawn[Path(member.name).stem] = kept
+                title = Path(member.name).name.removesuffix(".txt")  # titles may hold dots
+                if title in drawn:
+                    raise DataError(f"Wiki-3029.tar.gz holds {title!r} twice: its layout is not the one this project knows")
+                lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+                if len(lines) >= 200:  # as the paper says all have
+                    drawn[title] = [sentence for line in lines if (sentence := words(line))]
     except (tarfile.TarError, EOFError, OSError) as error:
         (folder / "Wiki-3029.tar.gz").unlink()
         raise DataError(f"Wiki-3029.tar.gz cannot be read ({error}); run the same again to fetch it anew") from None
     if len(drawn) != 3029:
-        raise DataError(f"Wiki-3029.tar.gz holds {len(drawn)} articles, not 3029: its layout is not the one this project knows")
+        raise DataError(
+            f"Wiki-3029.tar.gz holds {len(drawn)} articles of 200 sentences, not 3029: its layout is not the one this project knows"
+        )
     yield from divided(drawn)
 
 
