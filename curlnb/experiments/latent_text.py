@@ -92,7 +92,8 @@ def reviews(
     train_on: the set whose training split gives the sentences, by default `dataset`, and whose table of word vectors is used for both; the
     labels of `dataset` serve the classifier alone.
     evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything else. method: "curl",
-    "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that data and updates are the same for each block size.
+    "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that updates and sentences seen are the same for each block
+    size; blocks need reviews of their length, so in a set with shorter ones larger blocks come from fewer reviews.
     A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
     probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
     """
