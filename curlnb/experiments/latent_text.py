@@ -204,8 +204,12 @@ def _train_on_blocks(
     return {"train_loss": log["loss"][-1]}
 
 
-@functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
 def _texts(name: str, split: str, device: torch.device, vectors: str | None = None) -> datasets.Texts:
+    return _read(name, split, device, vectors, environment.dry())
+
+
+@functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
+def _read(name: str, split: str, device: torch.device, vectors: str | None, dry: bool) -> datasets.Texts:
     return datasets.load_text(name, split, device, vectors=vectors)
 
 
