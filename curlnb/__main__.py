@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return _do(given)
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, OSError, AssertionError) as error:  # a torch without CUDA asserts
         print(f"curlnb {given.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -51,9 +51,14 @@ def _do(given: argparse.Namespace) -> int:
         from curlnb import datasets
         from curlnb.datasets import graphs
 
-        wanted = needed(given.profile)
-        datasets.prepare(name for name in wanted if name in datasets.names())
-        graphs.prepare(name for name in wanted if name in graphs.names())
+        wanted, failed = needed(given.profile), []
+        for kind in (datasets, graphs):
+            try:
+                kind.prepare(name for name in wanted if name in kind.names())
+            except datasets.DataError as error:
+                failed.append(str(error))
+        if failed:
+            raise datasets.DataError("; ".join(failed))
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
@@ -102,8 +107,10 @@ def run(name: str, words: list[str], profile: str) -> None:
 
 
 def _value(text: str) -> Any:
+    """A parameter as typed: JSON, Python's True, False and None, or else a string."""
+    words = {"True": True, "False": False, "None": None}
     try:
-        return json.loads(text)
+        return words[text] if text in words else json.loads(text)
     except ValueError:
         return text
 
@@ -156,8 +163,9 @@ def _minutes(profile: str) -> str:
         said.append(f"{sum(done) / 60:.1f} measured here for {len(done)} of {len(notebooks())} notebooks")
     if (reference / "provenance.json").exists():
         about = json.loads((reference / "provenance.json").read_text())
-        said.append(f"{about['total_seconds'] / 60:.1f} for the reference ({about['cores']} cores, {about['machine']['cpu']})")
-    built_for = {"quick": "about 13 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}
+        machine = f"{about['cores']} cores, {about['machine']['cpu']}"
+        said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
+    built_for = {"quick": "at most 60 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}
     return "; ".join(said) or f"not measured yet; built for {built_for[profile]}"
 
 

@@ -57,14 +57,18 @@ def bench(profile: str = "quick") -> pd.DataFrame:
 
     for r in itertools.chain((compare() for compare in comparisons), bench_stages.rows(device, small, large)):
         rows.append(r)
+        _keep(rows, profile)  # ten minutes' work, should a later row fail
         print(f"{r['what']:62} {r['ours']:>10.4g} against {r['baseline']:>9.4g} {r['unit']:8} ratio {r['ratio']:.2f}", flush=True)
-    table = pd.DataFrame(rows)
-    folder = environment.results_root() / profile
-    about = provenance.machine() | {"cores": os.cpu_count(), "date": f"{datetime.date.today()}", "commit": provenance.commit()}
-    table = table.assign(**{k: about[k] for k in ("cpu", "gpu", "torch", "cores", "date", "commit")})
-    write_atomically(folder / "bench.csv", lambda p: table.to_csv(p, index=False, float_format="%.4g"))
-    print(f"written to {folder / 'bench.csv'}")
+    print(f"written to {environment.results_root() / profile / 'bench.csv'}")
     precision_check(profile)
+    return _keep(rows, profile)
+
+
+def _keep(rows: list[dict[str, Any]], profile: str) -> pd.DataFrame:
+    about = provenance.machine() | {"cores": os.cpu_count(), "date": f"{datetime.date.today()}", "commit": provenance.commit()}
+    table = pd.DataFrame(rows).assign(**{k: about[k] for k in ("cpu", "gpu", "torch", "cores", "date", "commit")})
+    path = environment.results_root() / profile / "bench.csv"
+    write_atomically(path, lambda p: table.to_csv(p, index=False, float_format="%.4g"))
     return table
 
 

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 SECONDS = 30  # within which a scheduler must answer
@@ -29,6 +30,12 @@ def connect(address: str) -> Any:
     except ModuleNotFoundError:
         raise ClusterError("CURLNB_SCHEDULER needs the extra 'cluster': install dask and distributed, or unset it") from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it reports a lost scheduler by pages, where we do in a line
+    if address.endswith(".json"):
+        until = time.monotonic() + SECONDS
+        while not Path(address).exists():  # a Client would wait for ever
+            if time.monotonic() > until:
+                raise ClusterError(f"no scheduler file at {address!r}: start one with `dask scheduler --scheduler-file`")
+            time.sleep(0.5)
     where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
     try:
         _CLIENTS[address] = distributed.Client(**where, timeout=SECONDS, set_as_default=False)
@@ -41,18 +48,20 @@ def connect(address: str) -> Any:
 def outcomes(client: Any, function: Callable[..., Any], calls: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any] | None]:
     """Call function(*arguments) on the workers for each named call; yield (name, result or exception) as they end, None while waiting.
 
-    A call whose worker dies is given to another, as often as the scheduler's `allowed-failures` says (3 by default). A call that raises
-    is not repeated. Where workers offer the resource GPU each call takes one of it, so that a GPU has one call at a time. None comes
-    about once a second. Raises ClusterError when the scheduler is lost.
+    A call whose worker dies, also while it only waits there, is given to another, as often as the scheduler's `allowed-failures` says (3
+    by default). A call that raises is not repeated. Where workers offer the resource GPU each call takes one of it, so that a GPU has one
+    call at a time. None comes about once a second. Raises ClusterError when the scheduler is lost.
     """
     lost = ClusterError(f"the Dask scheduler at {client.scheduler.address if client.scheduler else 'its address'} is lost")
     if client.status != "running":
         raise lost
     try:
+        wake = client.submit(int, pure=False)  # an adaptive cluster starts workers only where work waits
         while not (workers := client.scheduler_info()["workers"]):  # of a queue or of an adaptive cluster, say
             yield None
             time.sleep(1)
         resources = {"GPU": 1} if any("GPU" in worker["resources"] for worker in workers.values()) else None
+        del wake
         mark = uuid.uuid4().hex[:8]  # a name that failed once is not remembered as failed
         futures = {
             client.submit(function, *arguments, key=f"{name}-{mark}", pure=False, resources=resources): name

@@ -1,6 +1,6 @@
 """One run on several processes, started by torchrun: each takes its share of every batch, and all take the same step.
 
-    torchrun --nproc-per-node 8 -m curlnb run images.simclr dataset=cifar10 encoder=resnet50 batch=2048
+    .venv/bin/torchrun --nproc-per-node 8 -m curlnb run images.simclr dataset=cifar10 encoder=resnet50 batch=2048
 
 Rank r encodes its contiguous share of the batch. The embeddings of all ranks are gathered, and each rank computes the loss of the whole
 batch: N, the floor, the hard weights and a clip over all negatives are those of one process. Backward then goes through the rank's own

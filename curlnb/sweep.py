@@ -31,6 +31,12 @@ from curlnb.store import Experiment, Record, Store, default_store
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
 
 
+WHY_DEAD = (
+    "its process was killed, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
+    "try CURLNB_WORKERS=1, or 0 for this process alone"
+)
+
+
 class SweepError(RuntimeError):
     """Runs that failed; the others of their sweep are finished and kept."""
 
@@ -212,7 +218,7 @@ def _elsewhere(jobs: list[_Job], workers: int, display: "_Display") -> list[tupl
             busy.clear()
             _POOLS.clear()
             if deaths > RETRIES:
-                return errors + [(job, "its process was killed, out of memory perhaps; try CURLNB_WORKERS=1") for job, _ in waiting]
+                return errors + [(job, WHY_DEAD) for job, _ in waiting]
             pool = _pool(workers)
     return errors
 

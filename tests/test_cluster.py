@@ -137,3 +137,18 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("CURLNB_SCHEDULER", "tcp://127.0.0.1:9")
     with pytest.raises(cluster.ClusterError, match=r"no Dask scheduler"):
         sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=1, store=Store(tmp_path / "runs"))
+    with pytest.raises(cluster.ClusterError, match="no scheduler file at"):
+        cluster.connect(str(tmp_path / "absent.json"))
+
+
+def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_starts_some(client, monkeypatch):
+    seen, real = [], client.scheduler_info
+
+    def info(*args, **options):
+        seen.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+        return {"workers": {}} if len(seen) == 1 else real(*args, **options)
+
+    monkeypatch.setattr(client, "scheduler_info", info)
+    got = [outcome for outcome in cluster.outcomes(client, abs, {"a": (-3,)}) if outcome]
+    assert got == [("a", 3)]
+    assert seen[0] == 1, "with no task at the scheduler an adaptive cluster never starts a worker"

@@ -89,6 +89,13 @@ def test_a_run_stopped_on_two_ranks_goes_on_in_one_process(tmp_path, monkeypatch
     assert cut["metrics"]["loss"] != fresh["metrics"]["loss"], "it began again"
 
 
+def test_parameters_of_the_run_command_are_what_they_say():
+    from curlnb.__main__ import _value
+
+    typed = {"False": False, "true": True, "None": None, "510": 510, "1e-3": 1e-3, "resnet18": "resnet18"}
+    assert {text: _value(text) for text in typed} == typed
+
+
 def test_what_cannot_be_shared_is_named(monkeypatch):
     monkeypatch.setattr(distributed, "ranks", lambda: 3)
     with pytest.raises(ValueError, match="a batch of 8 cannot be shared by 3 processes alike"):

@@ -151,7 +151,7 @@ def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkey
     with pytest.raises(DataError, match="DD has 1 classes where 2 are expected"):
         graphs.fetch("DD", print)
     assert graphs.available("DD") == "absent"
-    shutil.rmtree(tmp_path / ".DD.fetching")
+    assert not (tmp_path / ".DD.fetching").exists(), "a second try must fetch anew"
     monkeypatch.setattr(graph_sources, "source", lambda name: deliver)
     graphs.fetch("DD", print)
     assert graphs.available("DD") == "cached"

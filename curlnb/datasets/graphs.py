@@ -247,10 +247,16 @@ def fetch(name: str, report: Callable[[str], object] = print) -> None:
         raw_files = graph_sources.source(name)(name, working)
         raw = read_tu(raw_files, name)
         verify(raw, name)
+        if bool(entry.node_labels) != (raw.node_labels is not None):
+            came = "without" if entry.node_labels else "with"
+            raise DataError(f"{name} came {came} node labels, unlike the set that the paper describes")
         (raw_files / "sha256").write_text(content_digest(raw))
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(raw_files, folder)
+    except DataError:
+        shutil.rmtree(working, ignore_errors=True)  # a second try fetches anew
+        raise
     except OSError as error:
         raise DataError(f"{name} cannot be kept in {cache_folder()}: {error}; CURLNB_DATA names another folder") from None
     shutil.rmtree(working, ignore_errors=True)
