@@ -140,7 +140,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, jobs: int) -> di
     share = max(1, (os.cpu_count() or 1) // jobs)
     told = {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(log), "CURLNB_RESULTS": str(environment.results_root())}
     threads = {"OMP_NUM_THREADS": str(share), "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share))}
-    code = f"from curlnb.reproduce import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"
+    code = f"from curlnb.execute import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"
     (results / "runs" / "used" / f"{name.replace('/', '--')}.txt").unlink(missing_ok=True)
     print(f"  {name}: started", flush=True)
     start = time.monotonic()
@@ -200,27 +200,6 @@ def _last_error(output: Path, log: Path) -> str:
                     return f"{out['ename']}: {out['evalue']}".splitlines()[0]
     lines = log.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "its process ended without a word"
-
-
-def execute(path: str, output: str, profile: str, parent: int) -> None:
-    """In a process of its own: one notebook through papermill. Ends when the process `parent` is gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os.killpg(os.getpgid(0), signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-    import papermill
-
-    parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
-    try:
-        papermill.execute_notebook(
-            path, output, parameters, kernel_name="python3", progress_bar=False, cwd=str(Path(path).parent), start_timeout=300
-        )
-    except papermill.PapermillExecutionError as error:
-        print(error)
-        sys.exit(1)
 
 
 def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]:
