@@ -49,16 +49,8 @@ def _do(given: argparse.Namespace) -> int:
         print(doctor())
     elif given.command == "data":
         from curlnb import datasets
-        from curlnb.datasets import graphs
 
-        wanted, failed = needed(given.profile), []
-        for kind in (datasets, graphs):
-            try:
-                kind.prepare(name for name in wanted if name in kind.names())
-            except datasets.DataError as error:
-                failed.append(str(error))
-        if failed:
-            raise datasets.DataError("; ".join(failed))
+        datasets.prepare(needed(given.profile))
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
@@ -118,12 +110,11 @@ def _value(text: str) -> Any:
 def needed(profile: str) -> list[str]:
     """The data sets that the notebooks' settings name at `profile`, read off their settings cells' text."""
     from curlnb import datasets
-    from curlnb.datasets import graphs
     from curlnb.reproduce import notebooks
 
     text = "".join("".join(cell["source"]) for path in notebooks() for cell in json.loads(path.read_text())["cells"])
     after = text.split(f"{profile}=dict(")[1:]
-    return [name for name in [*datasets.names(), *graphs.names()] if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
+    return [name for name in datasets.names() if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
 
 
 def doctor() -> str:
@@ -131,11 +122,13 @@ def doctor() -> str:
     import torch
 
     from curlnb import datasets, devices, provenance
-    from curlnb.datasets import graphs
 
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
     about = provenance.machine()
+    data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
+    for name in datasets.names():
+        data[datasets.available(name)].append(name)
     lines = [
         f"device      {device}, {about['gpu'] or about['cpu']}, {os.cpu_count()} cores, {_memory(device)}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}" + (f" ({missing})" if missing else ""),
@@ -144,8 +137,7 @@ def doctor() -> str:
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
         "",
-        "data        " + "\n            ".join(f"{name:16} {datasets.available(name)}" for name in datasets.names()),
-        "graphs      " + ", ".join(f"{name} {graphs.available(name)}" for name in graphs.names()),
+        *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",
         "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES),
     ]

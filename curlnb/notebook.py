@@ -10,7 +10,6 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from curlnb import claims, datasets, environment, reproduce
-from curlnb.datasets import graphs
 from curlnb.store import Store, default_store
 
 PROFILES = ("quick", "gpu", "paper")
@@ -102,11 +101,7 @@ def contents() -> pd.DataFrame:
         cells = json.loads(path.read_text())["cells"]
         title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
         code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        data = sorted(
-            known
-            for known in [*datasets.names(), *graphs.names()]
-            if f'"{known}"' in code.partition("quick=dict(")[2].partition("gpu=dict(")[0]
-        )
+        data = sorted(known for known in datasets.names() if f'"{known}"' in code.partition("quick=dict(")[2].partition("gpu=dict(")[0])
         rows.append({"notebook": name, "title": title, "data at quick": ", ".join(data) or "none", "seconds at quick": times.get(name)})
     return pd.DataFrame(rows).set_index("notebook")
 

@@ -1,24 +1,31 @@
 """All sets of all modalities under one roof: their names, where they are, how they come here."""
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 
-from curlnb.datasets import images, texts
+from curlnb.datasets import graphs, images, texts
 from curlnb.datasets.download import DataError
+
+MODALITIES = (images, texts, graphs)
 
 
 def names() -> tuple[str, ...]:
-    """Every data set there is, images first."""
-    return images.names() + texts.names()
+    """Every data set there is: images, texts, graphs."""
+    return tuple(name for modality in MODALITIES for name in modality.names())
+
+
+def _modality(name: str) -> ModuleType:
+    return next((modality for modality in MODALITIES if name in modality.names()), images)  # which says that it is unknown
 
 
 def available(name: str) -> str:
     """Where a set is: "embedded" (committed to the repository), "cached" (fetched) or "absent". Looks for files, does not read them."""
-    return texts.available(name) if name in texts.names() else images.available(name)
+    return _modality(name).available(name)
 
 
 def fetch(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a set on this machine: verify what is here, and fetch what is absent. See `images.fetch` and `texts.fetch`."""
-    (texts.fetch if name in texts.names() else images.fetch)(name, report)
+    """Have a set on this machine: verify what is here, and fetch what is absent. See `fetch` of `images`, `texts`, `graphs`."""
+    _modality(name).fetch(name, report)
 
 
 def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -148,19 +148,6 @@ def available(name: str) -> str:
     if not all(_file(entry, part).is_file() for part in entry.parts):
         return "absent"
     return "embedded" if entry.committed else "cached"
-
-
-def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:
-    """Have each set on this machine, verified; goes on after a failure, and then raises DataError with the names that failed."""
-    failed = []
-    for name in wanted:
-        try:
-            fetch(name, report)
-        except DataError as error:
-            report(f"{name}: {error}")
-            failed.append(name)
-    if failed:
-        raise DataError(f"not fetched: {', '.join(failed)}; the lines above say why")
 
 
 def fetch(name: str, report: Callable[[str], object] = print) -> None:
