@@ -38,6 +38,12 @@ def rank() -> int:
 # --- inside an experiment ---------------------------------------------------------------------------------------------
 
 
+def wait() -> None:
+    """Until all ranks are here: none writes a checkpoint while another still reads the one before."""
+    if ranks() > 1:
+        dist.barrier()
+
+
 def share(samples: Tensor) -> Tensor:
     """This rank's contiguous part [B / ranks] of a batch's samples [B]. ValueError where the batch does not divide."""
     if len(samples) % ranks():

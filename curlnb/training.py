@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from curlnb import devices, environment
+from curlnb import devices, distributed, environment
 from curlnb.store import Run
 
 Step = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -51,6 +51,7 @@ def train(
     epochs: int,
     seed: int,
     generator: torch.Generator,
+    before_step: Callable[[float], None] | None = None,
     on_epoch: Callable[[int], Mapping[str, float]] | None = None,
     checkpoint_seconds: float = 60.0,
     limit_steps: int | None = None,
@@ -59,6 +60,7 @@ def train(
 
     model: holds all state that is trained or tracked (momentum encoders and queues too), so that it is saved whole.
     generator: where `step` draws from; its state is saved, so that a resumed run draws what the uninterrupted one would.
+    before_step(done) is told the share of all steps that are done, in [0, 1), for schedules: also by a resumed run.
     on_epoch(epoch) with epoch counted from 1 returns scalars to log, after each epoch.
     checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the end. limit_steps ends early (dry runs).
     Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
@@ -71,6 +73,7 @@ def train(
     log: dict[str, list[float]] = {}
     so_far: dict[str, Tensor] = {}  # this epoch's scalars, a step each, left on the device
     saved = run.load_checkpoint()
+    distributed.wait()
     if saved and saved[1]["device"] == run.device.type:  # another device draws other numbers: begin again
         tensors, state = saved
         _restore(model, optimizer, generator, tensors, state)
@@ -88,6 +91,8 @@ def train(
         model.train()
         order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(run.device)
         while at < steps:
+            if before_step is not None:
+                before_step((epoch + at / steps) / epochs)
             loss, scalars = step(order[at * batch : (at + 1) * batch])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()

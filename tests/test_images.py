@@ -40,13 +40,24 @@ def test_every_objective_trains_and_is_measured(tmp_path, small, monkeypatch, pa
         assert all(side <= bound + 1e-4 for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True))
 
 
+def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
+    for steps in (1, 2, 7, 10, 400):
+        down = [images.scheduled(2.0, "down", at / steps) for at in range(steps)]
+        up = [images.scheduled(2.0, "up", at / steps) for at in range(steps)]
+        assert down[0] == 2.0
+        assert up[0] == 0.0
+        assert torch.allclose(torch.tensor(down) + torch.tensor(up), torch.tensor(2.0))
+        assert torch.allclose(-torch.tensor(down).diff(), torch.tensor(2.0 / steps), atol=1e-6)
+        assert {images.scheduled(2.0, "constant", at / steps) for at in range(steps)} == {2.0}
+
+
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
     """Channels-last weights and fused Adam: its moments must come back in the parameters' own memory layout."""
     monkeypatch.setattr(images, "train", lambda *a, **k: images_train(*a, **{**k, "checkpoint_seconds": 0.0}))
     from curlnb.training import train as images_train
 
-    parameters = {"batch": 16, "epochs": 3, "size": 16}
+    parameters = {"batch": 16, "epochs": 3, "size": 16, "objective": "hard", "tau_plus": 0.1, "beta": 2.0, "schedule": "down"}
     whole = Store(tmp_path / "whole").run(simclr, parameters, 3)
     toy.interrupt(Store(tmp_path / "cut"), simclr, parameters, 3, after=stop_after)
     resumed = Store(tmp_path / "cut").run(simclr, parameters, 3)
@@ -116,6 +127,7 @@ def test_objectives_are_the_losses_by_name():
     [
         ({"objective": "biassed"}, "objective 'biassed' is unknown; use one of biased"),
         ({"positives": "real"}, "positives 'real' is unknown; use one of augmented, true"),
+        ({"schedule": "warm"}, "schedule 'warm' is unknown; use one of constant, down, up"),
         ({"tau_plus": 0.1}, "objective 'biased' takes neither tau_plus nor beta"),
         ({"objective": "debiased", "beta": 1.0}, "takes no beta, got 1.0; use 'hard'"),
         ({"views": 1}, "views is 1: a positive needs at least 2"),

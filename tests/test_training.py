@@ -44,6 +44,12 @@ def test_the_log_holds_the_mean_over_an_epoch_and_what_on_epoch_returns(tmp_path
     assert log == {"loss": [2.0, 6.0], "half": [0.5, 0.5], "epoch": [1, 2]}
 
 
+def test_a_schedule_is_told_the_share_of_steps_done(tmp_path):
+    model, told = nn.Linear(1, 1), []
+    fit(tmp_path, lambda _: (model.weight.sum() * 0, {}), model, before_step=told.append)
+    assert told == pytest.approx([step / 6 for step in range(6)])
+
+
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp_path):
     model, count = nn.Linear(1, 1), iter(range(10))
     with pytest.raises(TrainingError, match=r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"):

@@ -215,7 +215,8 @@ def _read(entry: Entry, part: str) -> tuple[Tensor, Tensor]:
     try:
         return _open(entry, part)
     except FileNotFoundError:
-        remedy = f"fetch it ({entry.megabytes:,} MB) with `make data PROFILE=gpu`, or in Python with curlnb.datasets.fetch({entry.name!r})"
+        remedy = f"fetch it ({entry.megabytes:,} MB) with curlnb.datasets.fetch({entry.name!r})"
+        remedy += ", or all that a profile needs with `make data PROFILE=gpu|paper`"
         if entry.committed:
             remedy = f"restore it with `git checkout -- {_file(entry, part).relative_to(environment.home())}`"
         raise DataError(f"{entry.name} ({part}) is not on this machine: {remedy}") from None

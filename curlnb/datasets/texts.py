@@ -292,9 +292,8 @@ def read(entry: Entry, split: str) -> str:
         text = gzip.decompress(path.read_bytes()).decode()
     except FileNotFoundError:
         if not entry.committed:
-            remedy = (
-                f"fetch it ({entry.megabytes:,} MB) with `make data PROFILE=gpu`, or in Python with curlnb.datasets.fetch({entry.name!r})"
-            )
+            remedy = f"fetch it ({entry.megabytes:,} MB) with curlnb.datasets.fetch({entry.name!r})"
+            remedy += ", or all that a profile needs with `make data PROFILE=gpu|paper`"
         raise DataError(f"{entry.name} ({split}) is not on this machine: {remedy}") from None
     except (OSError, EOFError, ValueError, ZlibError) as error:
         raise DataError(f"{path.name} of {entry.name} is damaged ({error}): {remedy}") from None

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from curlnb.training import accelerated, train
 
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
+SCHEDULES = ("constant", "down", "up")
 WORLD = 500  # test images in the finite world on which arora2019's losses are measured: exact, and its cost grows as the cube
 SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # by which unit-norm features are multiplied there
 
@@ -40,6 +42,7 @@ def simclr(
     objective: str = "biased",
     tau_plus: float = 0.0,
     beta: float = 0.0,
+    schedule: str = "constant",
     negatives: int | None = None,
     views: int = 2,
     positives: str = "augmented",
@@ -60,8 +63,9 @@ def simclr(
 
     train_split: what is trained on ("train", or STL-10's "train+unlabeled"); evaluate_on: "test", or "validation", a fifth of the
     labelled training images held out from everything else, on which settings are chosen.
-    objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. negatives: N, drawn from the batch's for each
-    anchor; None for all, views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
+    objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta to 0 in
+    equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's for each anchor; None for all,
+    views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
     images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
     evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
     torchrun the batch is shared by the ranks (see `distributed`).
@@ -70,8 +74,77 @@ def simclr(
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), knn_curve if monitored, and what `surrogate` returns.
     """
-    _check(objective, positives, tau_plus, beta, views)
-    data, labelled, held_out = _data(dataset, train_split, evaluate_on, run.device)
+    fitted = fit(
+        run,
+        seed=seed,
+        dataset=dataset,
+        train_split=train_split,
+        evaluate_on=evaluate_on,
+        encoder=encoder,
+        objective=objective,
+        tau_plus=tau_plus,
+        beta=beta,
+        schedule=schedule,
+        negatives=negatives,
+        views=views,
+        positives=positives,
+        temperature=temperature,
+        epochs=epochs,
+        batch=batch,
+        size=size,
+        lr=lr,
+        weight_decay=weight_decay,
+        bn_groups=bn_groups,
+        precision=precision,
+        compile=compile,
+        monitor_every=monitor_every,
+        monitor_k=monitor_k,
+    )
+    metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
+    return metrics | last(fitted.log)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model, the data its classifiers are fitted and measured on, the generator where training left it, and the log."""
+
+    model: SimCLR
+    labelled: datasets.Dataset
+    held_out: datasets.Dataset
+    generator: torch.Generator
+    log: dict[str, list[float]]
+
+
+def fit(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str,
+    train_split: str = "train",
+    evaluate_on: str = "test",
+    encoder: str = "cnn",
+    objective: str = "biased",
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
+    schedule: str = "constant",
+    negatives: int | None = None,
+    views: int = 2,
+    positives: str = "augmented",
+    temperature: float = 0.5,
+    epochs: int = 10,
+    batch: int = 256,
+    size: int = 32,
+    lr: float = 1e-3,
+    weight_decay: float = 1e-6,
+    bn_groups: int | None = None,
+    precision: str = "float32",
+    compile: bool = False,
+    monitor_every: int = 0,
+    monitor_k: int | None = None,
+) -> Fitted:
+    """The training of `simclr`, whose arguments these are, for experiments that look at the encoder with other eyes."""
+    _check(objective, positives, schedule, tau_plus, beta, views)
+    data, labelled, held_out = splits(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 4) if environment.dry() else batch
     groups = distributed.groups_here(bn_groups)
     model = network(encoder, data.images.shape[1], views * groups if groups else 1).to(run.device)
@@ -80,6 +153,7 @@ def simclr(
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(data.labels) if positives == "true" else None
     height, width = data.images.shape[2:]
+    at = 0.0  # the share of the training that is done
 
     def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
         return model(augment.apply(images, parameters, size=size).contiguous(memory_format=torch.channels_last))[1]
@@ -94,9 +168,20 @@ def simclr(
         parameters = augment.draw(views * len(mine), height, width, draws, colour=data.images.shape[1] == 3)
         z = distributed.gather(embed(data.images[torch.cat(seen)], parameters), views).chunk(views)
         loss, clamped = objective_loss(
-            objective, z, data.labels[samples], generator, negatives=negatives, temperature=temperature, tau_plus=tau_plus, beta=beta
+            objective,
+            z,
+            data.labels[samples],
+            generator,
+            negatives=negatives,
+            temperature=temperature,
+            tau_plus=tau_plus,
+            beta=scheduled(beta, schedule, at),
         )
         return loss, {"clamped": clamped}
+
+    def before_step(done: float) -> None:
+        nonlocal at
+        at = done
 
     def monitor(epoch: int) -> dict[str, float]:
         return {"knn": _knn(model.encoder, labelled, held_out, monitor_k)} if monitor_every and epoch % monitor_every == 0 else {}
@@ -111,12 +196,21 @@ def simclr(
         epochs=min(epochs, 1) if environment.dry() else epochs,
         seed=seed,
         generator=generator,
+        before_step=before_step,
         on_epoch=monitor,
         limit_steps=2 if environment.dry() else None,
     )
-    metrics = evaluate(model.encoder, labelled, held_out, generator, released=released_probe)
-    metrics |= {f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1] for name, curve in log.items()}
-    return metrics
+    return Fitted(model, labelled, held_out, generator, log)
+
+
+def last(log: dict[str, list[float]]) -> dict[str, Any]:
+    """What a run returns of its training's log: the last epoch's value of each scalar, and of kNN the whole curve."""
+    return {f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1] for name, curve in log.items()}
+
+
+def scheduled(beta: float, schedule: str, done: float) -> float:
+    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and Figure 7: annealing)."""
+    return {"constant": beta, "down": beta * (1 - done), "up": beta * done}[schedule]
 
 
 def objective_loss(
@@ -190,7 +284,7 @@ def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
     return metrics
 
 
-def _data(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
+def splits(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
     """What is trained on, what the classifiers are fitted on, and what they are measured on."""
     labelled = _load(name, "train", device, environment.dry())
     if evaluate_on == "validation":
@@ -235,11 +329,13 @@ def _balanced(labels: Tensor, size: int) -> Tensor:
     return torch.cat([(labels == c).nonzero()[:each, 0] for c in range(classes)])
 
 
-def _check(objective: str, positives: str, tau_plus: float, beta: float, views: int) -> None:
+def _check(objective: str, positives: str, schedule: str, tau_plus: float, beta: float, views: int) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(f"objective {objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
     if positives not in POSITIVES:
         raise ValueError(f"positives {positives!r} is unknown; use one of {', '.join(POSITIVES)}")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule {schedule!r} is unknown; use one of {', '.join(SCHEDULES)}")
     if objective in ("biased", "unbiased") and (tau_plus or beta):
         raise ValueError(f"objective {objective!r} takes neither tau_plus nor beta, got {tau_plus} and {beta}")
     if objective == "debiased" and beta:
