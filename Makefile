@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PROFILE ?= quick
 NOTEBOOKS ?=
-JOBS ?= 1
+JOBS ?=
 
 BIN = .venv/bin
 RUN = $(BIN)/python -m curlnb
@@ -18,7 +18,7 @@ setup:               ## install everything into .venv (the other commands do it 
 	@$(PYTHON) tools/bootstrap.py
 
 reproduce: setup     ## run the notebooks and write results/PROFILE/report.html; resumable
-	@$(RUN) reproduce --profile $(PROFILE) --jobs $(JOBS) $(NOTEBOOKS)
+	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) $(NOTEBOOKS)
 
 test: setup          ## style, types, unit tests, every notebook on the reference runs, a sample of runs computed again
 	$(BIN)/ruff check .

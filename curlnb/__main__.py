@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
     reproduce = command("reproduce", "run the notebooks and write the report")
     reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
-    reproduce.add_argument("-j", "--jobs", type=int, default=1, help="notebooks at a time, each with its share of the cores")
+    reproduce.add_argument("-j", "--jobs", type=int, help="notebooks at a time, each with its share of the cores")
     reproduce.add_argument("--limit-minutes", type=float, help="stop a notebook after that long (default: 30 at quick)")
     command("report", "write the report page of the last reproduction again")
     reference = command("reference", "make a finished reproduction the committed reference")
@@ -56,7 +56,7 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "reproduce":
         from curlnb.reproduce import reproduce
 
-        if given.jobs < 1:
+        if given.jobs is not None and given.jobs < 1:
             raise ValueError(f"--jobs is {given.jobs}: it must be at least 1")
         return 1 if reproduce(given.profile, given.notebooks, jobs=given.jobs, limit_minutes=given.limit_minutes) else 0
     elif given.command == "report":

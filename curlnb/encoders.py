@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torchvision.models import resnet18, resnet34, resnet50
-from torchvision.models.vgg import cfgs, make_layers
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -65,9 +63,11 @@ def _cnn(in_channels: int) -> tuple[nn.Module, int]:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), channels[-1]
 
 
-def _resnet(build: Callable[..., nn.Module], feature_dim: int) -> Callable[[int], tuple[nn.Module, int]]:
+def _resnet(name: str, feature_dim: int) -> Callable[[int], tuple[nn.Module, int]]:
     def builder(in_channels: int) -> tuple[nn.Module, int]:
-        network = build(weights=None)
+        from torchvision import models  # two seconds, which a run of the small network need not pay
+
+        network = getattr(models, name)(weights=None)
         network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
         network.maxpool = nn.Identity()
         network.fc = nn.Identity()
@@ -78,6 +78,8 @@ def _resnet(build: Callable[..., nn.Module], feature_dim: int) -> Callable[[int]
 
 def _vgg16(batch_norm: bool) -> Callable[[int], tuple[nn.Module, int]]:
     def builder(in_channels: int) -> tuple[nn.Module, int]:
+        from torchvision.models.vgg import cfgs, make_layers
+
         features = make_layers(cfgs["D"], batch_norm=batch_norm)  # vgg16() would first fill 120 M parameters of a classifier
         features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
         for layer in features:
@@ -92,9 +94,9 @@ def _vgg16(batch_norm: bool) -> Callable[[int], tuple[nn.Module, int]]:
 
 _BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
     "cnn": _cnn,
-    "resnet18": _resnet(resnet18, 512),
-    "resnet34": _resnet(resnet34, 512),
-    "resnet50": _resnet(resnet50, 2048),
+    "resnet18": _resnet("resnet18", 512),
+    "resnet34": _resnet("resnet34", 512),
+    "resnet50": _resnet("resnet50", 2048),
     "vgg16": _vgg16(batch_norm=False),
     "vgg16_bn": _vgg16(batch_norm=True),
 }

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from curlnb import claims, environment, provenance, report
 from curlnb.devices import default_device
 from curlnb.store import write_json
 
+MOST_ABREAST = 4  # notebooks at a time unless asked for otherwise: each takes up to a GB
 LIMIT_MINUTES = {"quick": 30, "gpu": 24 * 60, "paper": 60 * 24 * 60}
 
 
@@ -48,10 +50,11 @@ def name_of(path: Path) -> str:
     return path.resolve().relative_to((environment.home() / "notebooks").resolve()).with_suffix("").as_posix()
 
 
-def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int = 1, limit_minutes: float | None = None) -> int:
+def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int | None = None, limit_minutes: float | None = None) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
-    jobs: notebooks at a time, each with its share of the cores. A notebook that is finished is not run again unless its code, the
+    jobs: notebooks at a time, each with its share of the cores. None: first those that train nothing, a core each, then the others one at
+    a time, each with all cores. A notebook that is finished is not run again unless its code, the
     package, the data or the profile changed; one that was interrupted goes on from its finished runs.
     """
     results = environment.results_root() / profile
@@ -63,7 +66,7 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
         raise RuntimeError(f"another `make reproduce` is at work in {results}; wait for it, or use another CURLNB_RESULTS") from None
 
 
-def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int, limit_minutes: float | None) -> int:
+def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None) -> int:
     start = time.monotonic()
     status = _Status(results / "status.json")
     todo = []
@@ -74,19 +77,12 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int, limit_
         else:
             todo.append(path)
     limit = 60 * (limit_minutes or LIMIT_MINUTES.get(profile, 60))
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_run, path, profile, results, limit, jobs): path for path in todo}
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                outcome = future.result()
-                status.set(name_of(futures[future]), outcome)
-                said = f"done in {outcome['seconds']:.0f} s" if outcome["state"] == "done" else f"FAILED: {outcome['error']}"
-                print(f"  {name_of(futures[future])}: {said}", flush=True)
-        except KeyboardInterrupt:
-            for future in futures:
-                future.cancel()
-            _kill_all()
-            raise
+    cores = os.cpu_count() or 1
+    abreast = min(cores, MOST_ABREAST)
+    light = [path for path in todo if jobs is None and not trains(path)]
+    for group, at_a_time in ((light, abreast), ([path for path in todo if path not in light], jobs or 1)):
+        share = max(1, cores // at_a_time)
+        _together(group, at_a_time, functools.partial(_run, profile=profile, results=results, limit=limit, share=share), status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
@@ -95,6 +91,30 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int, limit_
     for path in failed:
         print(f"FAILED {name_of(path)}: {status.get(name_of(path))['error']} (log: {results / status.get(name_of(path))['log']})")
     return len(failed)
+
+
+def trains(path: Path) -> bool:
+    """Whether a notebook asks for runs: only these have work for more than one core."""
+    return any("sweep(" in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code")
+
+
+def _together(paths: list[Path], at_a_time: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:
+    """`run` the notebooks, so many at a time, and note and say what became of each."""
+    with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
+        futures = {pool.submit(run, path): path for path in paths}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                name, outcome = name_of(futures[future]), future.result()
+                status.set(name, outcome)
+                print(
+                    f"  {name}: " + (f"done in {outcome['seconds']:.0f} s" if not outcome["error"] else f"FAILED: {outcome['error']}"),
+                    flush=True,
+                )
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()
+            _kill_all()
+            raise
 
 
 class _Status:
@@ -130,14 +150,13 @@ def _output(results: Path, path: Path) -> Path:
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
-def _run(path: Path, profile: str, results: Path, limit: float, jobs: int) -> dict[str, Any]:
-    """Execute one notebook in a process group of its own, within `limit` seconds; its log and progress go to a file and are echoed."""
+def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> dict[str, Any]:
+    """Execute one notebook in a process group of its own, within `limit` seconds, on `share` cores; its log is echoed line by line."""
     name, output = name_of(path), _output(results, path)
     log = results / "logs" / f"{name.replace('/', '--')}.log"
     for folder in (output.parent, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
     log.write_text("")
-    share = max(1, (os.cpu_count() or 1) // jobs)
     told = {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(log), "CURLNB_RESULTS": str(environment.results_root())}
     threads = {"OMP_NUM_THREADS": str(share), "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share))}
     code = f"from curlnb.execute import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"

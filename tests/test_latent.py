@@ -8,7 +8,7 @@ import toy
 
 from curlnb import datasets, evaluation, losses, sampling
 from curlnb.experiments import latent, latent_images
-from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, supervised_loss, unsupervised_loss
+from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, mean_loss, similarities, supervised_loss
 from curlnb.experiments.latent_images import curl, image_world, network
 from curlnb.store import Store
 
@@ -106,16 +106,17 @@ def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negat
 def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_constant_f(kind, k):
     g = generator(3)
     x, labels = torch.randn(12, 3, generator=g), torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2, 0, 1, 2])
-    if k == 1:
-        exact, s = 0.0, (x @ x.T).double()
-        for i in range(12):
-            for j in (labels == labels[i]).nonzero()[:, 0]:
-                v = s[i, j] - s[i]
-                value = (1 - v).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp())
-                exact += float(value.mean()) / float((labels == labels[i]).sum()) / 12
-        found = unsupervised_loss(x, labels, kind=kind, negatives=1, generator=g, draws=400)
-        assert found == pytest.approx(exact, rel=0.03)
-    constant = unsupervised_loss(0 * x + 1, labels, kind=kind, negatives=k, generator=g)
+    exact, s = 0.0, (x @ x.T).double()
+    sets = torch.cartesian_prod(*[torch.arange(12)] * k).view(-1, k)
+    for i in range(12):
+        own = (labels == labels[i]).nonzero()[:, 0]
+        for j in own:
+            v = s[i, j] - s[i, sets]  # [sets, k]
+            value = (1 - v.amin(1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(1))
+            exact += float(value.mean()) / len(own) / 12
+    found = mean_loss(similarities(x, labels, negatives=k, generator=g, draws=400), kind)
+    assert found == pytest.approx(exact, rel=0.03)
+    constant = mean_loss(similarities(0 * x + 1, labels, negatives=k, generator=g), kind)
     assert constant == pytest.approx(1.0 if kind == "hinge" else math.log2(1 + k), abs=1e-5)
 
 
@@ -127,7 +128,7 @@ def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
         labels = torch.arange(200) % 8
         x = scale * (torch.randn(8, 6, generator=g)[labels] + torch.randn(200, 6, generator=g))
         means = evaluation.mean_classifier(x, labels, 8)
-        un = unsupervised_loss(x, labels, kind=kind, negatives=1, generator=g, draws=64)
+        un = mean_loss(similarities(x, labels, negatives=1, generator=g, draws=64), kind)
         assert supervised_loss(x, labels, means, kind) <= (un - 1 / 8) / (1 - 1 / 8) + 0.02
 
 
@@ -138,7 +139,7 @@ def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_
     x = torch.randn(3, 4, generator=g)[labels] + torch.randn(60, 4, generator=g)
     best = best_scale_loss(x, labels, kind=kind, seed=0)
     assert best == best_scale_loss(8 * x, labels, kind=kind, seed=0)
-    assert best <= min(1.001, unsupervised_loss(30 * x, labels, kind=kind, negatives=1, generator=g))
+    assert best <= min(1.001, mean_loss(similarities(30 * x, labels, negatives=1, generator=g), kind))
 
 
 # --- runs

@@ -68,6 +68,27 @@ def test_one_notebook_through_the_whole_path_and_not_twice(checkout):
     assert "started" not in again.stdout
 
 
+def test_notebooks_that_train_nothing_run_side_by_side(checkout):
+    """Two that each wait for the other's word; one after the other, neither would finish."""
+    meet = """
+import pathlib, time
+mine, other = pathlib.Path("MINE"), pathlib.Path("OTHER")
+mine.touch()
+until = time.monotonic() + 60
+while not other.exists():
+    assert time.monotonic() < until, "the other never came"
+    time.sleep(0.1)
+"""
+    a, b = checkout.root / "a", checkout.root / "b"
+    for name, mine, other in (("left", a, b), ("right", b, a)):
+        code = meet.replace("MINE", str(mine)).replace("OTHER", str(other))
+        write_notebook(checkout.root / "notebooks" / f"{name}.ipynb", code)
+    both = [f"notebooks/{name}.ipynb" for name in ("left", "right")]
+    if (os.cpu_count() or 1) > 1:
+        done = checkout("reproduce", *both)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
     write_notebook(checkout.root / "notebooks" / "1_broken.ipynb", "raise ValueError('a clear line')")
     done = checkout("reproduce")

