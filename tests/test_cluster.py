@@ -145,7 +145,10 @@ def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_sta
     seen, real = [], client.scheduler_info
 
     def info(*args, **options):
-        seen.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+        until = time.monotonic() + 20  # what is submitted takes its time to the scheduler
+        while not (waiting := client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))) and time.monotonic() < until:
+            time.sleep(0.1)
+        seen.append(waiting)
         return {"workers": {}} if len(seen) == 1 else real(*args, **options)
 
     monkeypatch.setattr(client, "scheduler_info", info)

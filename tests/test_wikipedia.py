@@ -222,7 +222,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     rows = {"small": {**row, "committed": True}, "full": {**row, "committed": False, "megabytes": 1}}
     (home / "data").mkdir(parents=True)
-    (home / "data" / "texts.json").write_text(json.dumps(rows))
+    for name, table in {"texts": rows, "images": {}, "graphs": {}}.items():
+        (home / "data" / f"{name}.json").write_text(json.dumps(table))
     glove.write_vectors("toy.0B.2d-mini", ["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2), "made up")
     texts.write(texts.entry_of("small"), "train", DOCUMENTS)
     return home
@@ -254,7 +255,7 @@ def test_documents_without_words_are_refused(world: Path, sentences: list, said:
 
 
 def test_absent_and_damaged_sets_say_what_to_do(world: Path) -> None:
-    with pytest.raises(DataError, match=r"full \(train\) is not on this machine: fetch it \(1 MB\) with `make data"):
+    with pytest.raises(DataError, match=r"full \(train\) is not on this machine: fetch it \(1 MB\) with curlnb.datasets.fetch\('full'\)"):
         datasets.load_text("full", "train")
     path = world / "data" / "small" / "train.txt.gz"
     path.write_bytes(path.read_bytes()[:20])
