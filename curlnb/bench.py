@@ -43,6 +43,7 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         lambda: step_against_released(large, device, compile=True),
         lambda: accelerated_step(small, device, compile=False),
         lambda: accelerated_step(small, device, compile=True),
+        *([lambda: accelerated_step(small, device, compile=False, crop_before=32)] if small == "cnn" else []),
         lambda: accelerated_step(large, device, compile=False),
         lambda: accelerated_step(large, device, compile=True),
         lambda: compiled_run(device),
@@ -73,28 +74,30 @@ def _keep(rows: list[dict[str, Any]], profile: str) -> pd.DataFrame:
 
 
 def precision_check(profile: str) -> pd.DataFrame | None:
-    """Whether bf16 may stand in a profile: the same seeds in both precisions, judged on the validation split.
+    """Whether bf16, and at quick crops of 24 pixels, may stand in a profile: the same seeds both ways, judged on the validation split.
 
     At quick the runs are quick's; at gpu a ResNet-18 on full CIFAR-10 for ten epochs, bf16 compiled. Writes bench_precision.csv: for each
-    metric the mean difference from float32 over five paired seeds in points, its 95% interval, the ratio of seconds, and whether
-    the interval excludes a loss of a point. None where this machine has no fast bf16, since nothing would be compared.
+    metric and each way that it replaces the mean difference over five paired seeds in points, its 95% interval, the ratio of seconds, and
+    whether the interval excludes a loss of a point. None where this machine has no fast bf16, since nothing would be compared.
     """
     device = devices.default_device()
     if not devices.fast_bf16(device.type):
         print(f"precision: no fast bfloat16 on this {device.type}, nothing to compare")
         return None
     small = profile == "quick"
-    fixed: dict[str, Any] = {"size": 24, "epochs": 6} if small else {"dataset": "cifar10", "encoder": "resnet18", "epochs": 10}
-    arms: list[dict[str, Any]] = [{"precision": "float32"}, {"precision": "bf16", "compile": not small}]
+    fixed: dict[str, Any] = {"epochs": 6} if small else {"dataset": "cifar10", "encoder": "resnet18", "epochs": 10}
+    size = 24 if small else 32
+    arms: list[dict[str, Any]] = [{"precision": "bf16", "size": size, "compile": not small}, {"precision": "float32", "size": size}]
+    arms += [{"precision": "float32", "size": 32}] if small else []
     runs = sweep(simclr, arms, seeds=5, store=default_store(profile), evaluate_on="validation", **fixed)
-    slow, fast = (runs[runs["precision"] == arm["precision"]].set_index("seed") for arm in arms)
-    ratio = float((slow["seconds"] / fast["seconds"]).median())
+    fast, *others = (runs[(runs["precision"] == arm["precision"]) & (runs["size"] == arm["size"])].set_index("seed") for arm in arms)
     rows = []
-    for metric in ("knn", "linear"):
-        mean, low, high = claims.t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
-        rows.append(
-            {"metric": metric, "bf16 minus float32": mean, "low": low, "high": high, "seeds": 5, "time ratio": ratio, "no loss": low > -1}
-        )
+    for arm, slow in zip(arms[1:], others, strict=True):
+        ratio = float((slow["seconds"] / fast["seconds"]).median())
+        for metric in ("knn", "linear"):
+            mean, low, high = claims.t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
+            way = {"ours": f"bf16, crops of {size}", "against": f"{arm['precision']}, crops of {arm['size']}", "metric": metric}
+            rows.append(way | {"difference": mean, "low": low, "high": high, "seeds": 5, "time ratio": ratio, "no loss": low > -1})
     table = pd.DataFrame(rows).assign(
         **fixed, split="validation", unit="points", machine=provenance.machine()["gpu" if device.type == "cuda" else "cpu"]
     )
@@ -248,30 +251,27 @@ def step_against_released(name: str, device: torch.device, *, compile: bool) -> 
     return _row(f"training {name} ({how}) against the released way", views / a, views / b, "views/s")
 
 
-def accelerated_step(name: str, device: torch.device, *, compile: bool) -> dict[str, Any]:
+def accelerated_step(name: str, device: torch.device, *, compile: bool, crop_before: int | None = None) -> dict[str, Any]:
     """Views a second of our own step in bf16, compiled or not, where the machine admits it, against eager float32.
 
-    The small CNN as quick's runs train it: on one thread, with crops of 24 pixels.
+    The small CNN as quick's runs train it: on one thread, with crops of 24 pixels. crop_before: the crops of the eager float32 step where
+    they differ (`precision_check` asks what the smaller ones cost).
     """
-    if name == "cnn":
-        with devices.cpu_threads(1):
-            return _accelerated_step(name, device, compile=compile, size=24)
-    return _accelerated_step(name, device, compile=compile, size=32)
-
-
-def _accelerated_step(name: str, device: torch.device, *, compile: bool, size: int) -> dict[str, Any]:
-    images = _images(device, BATCH * (4 if name == "cnn" or device.type != "cpu" else 1))
-    (model, optimizer), (plain, its_optimizer) = _model(name, device), _model(name, device)
-    generator = torch.Generator(device).manual_seed(0)
-    fast, how = _embed(model, device, precision="bf16", compile=compile, size=size)
-    eager, _ = _embed(plain, device, precision="float32", compile=False, size=size)
-    a, b = in_turn(
-        lambda: _epoch(model, fast, optimizer, images, generator),
-        lambda: _epoch(plain, eager, its_optimizer, images, generator),
-        device,
-        repeats=5 if name == "cnn" or device.type != "cpu" else 2,
-    )
-    return _row(f"training {name}, {how} against eager float32", 2 * len(images) / a, 2 * len(images) / b, "views/s")
+    small, crop = name == "cnn", 24 if name == "cnn" else 32
+    with devices.cpu_threads(1 if small else None):
+        images = _images(device, BATCH * (4 if small or device.type != "cpu" else 1))
+        (model, optimizer), (plain, its_optimizer) = _model(name, device), _model(name, device)
+        generator = torch.Generator(device).manual_seed(0)
+        fast, how = _embed(model, device, precision="bf16", compile=compile, size=crop)
+        eager, _ = _embed(plain, device, precision="float32", compile=False, size=crop_before or crop)
+        a, b = in_turn(
+            lambda: _epoch(model, fast, optimizer, images, generator),
+            lambda: _epoch(plain, eager, its_optimizer, images, generator),
+            device,
+            repeats=5 if small or device.type != "cpu" else 2,
+        )
+    crops = f", crops of {crop} against eager float32, crops of {crop_before}" if crop_before else " against eager float32"
+    return _row(f"training {name}, {how}{crops}", 2 * len(images) / a, 2 * len(images) / b, "views/s")
 
 
 def compiled_run(device: torch.device) -> dict[str, Any]:
