@@ -87,6 +87,25 @@ def test_table_agrees_with_torchvision_and_the_readme() -> None:
         assert all(f"| {split} |" in readme and sha256 in readme for split, sha256 in row["sha256"].items())
 
 
+def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split() -> None:
+    whole, tail = datasets.load("cifar10-mini", "train"), datasets.load("cifar10-mini", "train/long-tail")
+    sizes = tail.labels.bincount()
+    assert tail.split == "train/long-tail"
+    assert sizes.tolist() == [round(1000 * 10 ** (-c / 9)) for c in range(10)]
+    for label in range(10):  # the first images of each class, in their order
+        assert torch.equal(tail.images[tail.labels == label], whole.images[whole.labels == label][: sizes[label]])
+    assert datasets.long_tail(whole, 100.0).labels.bincount()[-1] == 10
+
+
+def test_a_long_tail_needs_labels_and_a_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"ratio is 1\.0, but must be above 1"):
+        datasets.long_tail(datasets.load("cifar10-mini", "test"), 1.0)
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    assert datasets.load("cifar10-mini", "train/long-tail").labels.bincount().min() >= 2
+    with pytest.raises(DataError, match=r"stl10 \(train\+unlabeled\) has no long tail"):
+        datasets.long_tail(datasets.load("stl10", "train+unlabeled"))
+
+
 # --- the full sets, where somebody fetched them -------------------------------------------------------------------------------------------
 
 

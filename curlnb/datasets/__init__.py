@@ -6,7 +6,7 @@ reachable, else from a mirror, and always against a digest. Missing data never b
 
 from curlnb.datasets.catalogue import available, fetch, names, prepare
 from curlnb.datasets.download import DataError
-from curlnb.datasets.images import Dataset, digest, holdout, load, synthetic
+from curlnb.datasets.images import Dataset, digest, holdout, load, long_tail, synthetic
 from curlnb.datasets.texts import Texts
 from curlnb.datasets.texts import digest as text_digest
 from curlnb.datasets.texts import holdout as text_holdout
@@ -23,6 +23,7 @@ __all__ = [
     "holdout",
     "load",
     "load_text",
+    "long_tail",
     "names",
     "prepare",
     "synthetic",

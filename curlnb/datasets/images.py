@@ -31,6 +31,8 @@ from curlnb.datasets.download import DataError, cache_folder
 Source = Callable[[Path], Iterator[tuple[str, Tensor, Tensor]]]
 """From the folder for its working files to splits: name, images uint8 [n, c, h, w], labels int64 [n]."""
 
+LONG_TAIL, LONG_TAIL_RATIO = "train/long-tail", 10.0
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -85,10 +87,13 @@ def names() -> tuple[str, ...]:
 def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
     """A split of an image set, on `device`, its content verified.
 
-    name: one of `names()`; split: "train" or "test", for stl10 also "unlabeled" and "train+unlabeled". Never touches the network, with one
-    exception: a damaged file in the cache is fetched again. Raises DataError for a name or split that does not exist, and for data that is
-    absent or damaged. Under CURLNB_DRY=1 it returns `synthetic` data.
+    name: one of `names()`; split: "train" or "test", for stl10 also "unlabeled" and "train+unlabeled"; "train/long-tail" is the part of
+    "train" that `long_tail` leaves at its default ratio. Never touches the network, with one exception: a damaged file in the cache is
+    fetched again. Raises DataError for a name or split that does not exist, and for data that is absent or damaged. Under CURLNB_DRY=1 it
+    returns `synthetic` data.
     """
+    if split == LONG_TAIL:
+        return long_tail(load(name, "train", device))
     entry = _entry(name, split)
     if environment.dry():
         fake = synthetic(name, split)
@@ -135,6 +140,23 @@ def holdout(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Data
         for part, chosen in (("fit", ~held_out.to(dataset.labels.device)), ("validation", held_out.to(dataset.labels.device)))
     )
     return fit, validation
+
+
+def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
+    """A split with unequal classes: of class c the first n r^(-c/(C-1)) images, rounded, at least 2, in their own order.
+
+    n: the size of the smallest class; ratio: r > 1, of the largest class to the smallest. Nothing is drawn: the order of the classes is the
+    set's own, and says nothing about them. The usual construction (Cui et al., CVPR 2019). DataError for a ratio or labels that do not do.
+    """
+    if not ratio > 1:
+        raise DataError(f"ratio is {ratio}, but must be above 1: at 10 the first class is ten times as large as the last")
+    labels, classes = dataset.labels, len(dataset.classes)
+    smallest = int(torch.bincount(labels.clamp_min(0), minlength=classes).min())
+    if classes < 2 or smallest < 2 or bool((labels < 0).any()):
+        raise DataError(f"{dataset.name} ({dataset.split}) has no long tail: that takes two labelled images of each of two classes or more")
+    sizes = [max(2, round(smallest * ratio ** (-c / (classes - 1)))) for c in range(classes)]
+    chosen = torch.cat([(labels == c).nonzero()[:size, 0] for c, size in enumerate(sizes)]).sort().values
+    return replace(dataset, split=f"{dataset.split}/long-tail", images=dataset.images[chosen], labels=labels[chosen])
 
 
 def digest(name: str) -> str:
