@@ -60,8 +60,8 @@ def representation(
 
     episodes, held_out: beginnings of episodes, `steps` actions each, of the same policy, trained on and tested on; all are the same for
     every seed, which draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained. tau_plus, positives, sphere_floor:
-    `sac.contrast`'s. filters, layers, features: the encoder's; shrink: of the frames (`control.Environment`). The readout is ridge regression with its penalty chosen on
-    the training episodes; it sees centre crops.
+    `sac.contrast`'s. filters, layers, features: the encoder's; shrink: of the frames (`control.Environment`).
+    The readout is ridge regression with its penalty chosen on the training episodes; it sees centre crops.
     Returns r2, r2_positions, r2_velocities: the share of the variance of the held-out states that is explained, coordinates scaled to
     variance 1 (see `explained`); if trained, loss and clamped of the last epoch.
     """
@@ -75,12 +75,7 @@ def representation(
     size = CROP // shrink
     trunk = Convolutions(CHANNELS, size, filters, layers)
     model = _Twins(Encoder(trunk, trunk.width, features), features).to(run.device)
-    optimizer = torch.optim.Adam(
-        [*model.encoder.parameters(), model.bilinear],
-        lr=lr,
-        fused=run.device.type != "mps",
-        foreach=False if run.device.type == "mps" else None,
-    )
+    optimizer = torch.optim.Adam([*model.encoder.parameters(), model.bilinear], lr=lr, fused=run.device.type != "mps")
     generator = torch.Generator(run.device).manual_seed(seed)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -123,8 +118,8 @@ def explained(train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, 
     """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y [n, s] explains; at most 1.
 
     Coordinates of y are divided by their standard deviations on the test set, x by those on the training set; 0 is the test set's mean.
-    Coordinates that hardly move there (standard deviation below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of the
-    training set, so that frames of an episode, which resemble each other, are left out together.
+    Coordinates that hardly move there (standard deviation below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of
+    the training set, so that frames of an episode, which resemble each other, are left out together.
     """
     scale = test_y.double().std(0, correction=0)
     moves = scale > 1e-4
@@ -175,8 +170,8 @@ def curl_sac(
     begins. evaluate_every: simulator steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's mean.
     capacity: frames of the replay buffer. The learning rate is the task's (`control.TASKS`). A run is kept when it is finished; a killed
     one begins again.
-    Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each, of
-    the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
+    Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each,
+    of the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
     score_curve; clamped, the mean share of anchors on the floor over the last tenth of the updates.
     """
     few = environment.dry()
