@@ -202,8 +202,10 @@ class Episodes:
 def random_episodes(name: str, episodes: int, steps: int, seed: int = 0, shrink: int = 1, *, dry: bool = False) -> Episodes:
     """`episodes` beginnings of episodes, `steps` actions each, every action uniform in [-1, 1]: a function of the arguments (see above).
 
-    dry: part of the key only, so that noise is never taken for frames.
+    dry: part of the key only, so that noise is never taken for frames. ValueError where episodes are not that long.
     """
+    if steps * task_named(name).repeat > STEPS:
+        raise ValueError(f"an episode of {name} has {STEPS // task_named(name).repeat} actions, not {steps}; ask for fewer steps")
     world, draws = make(name, shrink=shrink), np.random.default_rng(seed)
     frames, states = [], []
     for episode in range(episodes):

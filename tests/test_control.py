@@ -1,5 +1,6 @@
 """Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's formulas, and that it learns."""
 
+import json
 import math
 import os
 import subprocess
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from curlnb import control, sac
+from curlnb import control, environment, reference, sac
 from curlnb.experiments import control as experiments
 from curlnb.store import Run
 
@@ -196,12 +197,11 @@ class Dot(control.Environment):
         return frame
 
 
-@pytest.mark.parametrize("tau", [0.1])
-def test_the_agent_learns_from_pixels(monkeypatch, tmp_path, tau):
+def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
     """The whole agent, on a small task of ours: learning cartpole itself takes minutes (2_dcl/5.4_table3_control shows it)."""
     monkeypatch.setattr(control, "make", lambda name, shrink: Dot())
-    parameters = dict(tau_plus=tau, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
-    torch.manual_seed(0)
+    parameters = dict(tau_plus=0.1, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
+    torch.manual_seed(0)  # as the store does
     run = Run(tmp_path, device=torch.device("cpu"))
     found = experiments.curl_sac.function(run, seed=0, shrink=4, filters=8, layers=2, hidden=64, features=16, **parameters)
     assert found["steps_curve"] == [0, 25_000]
@@ -236,6 +236,24 @@ def test_a_missing_simulator_and_a_missing_renderer_are_each_named_in_one_line(m
     assert "\n" not in control.problem()
 
 
+def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_passed_over(monkeypatch, tmp_path):
+    cells = json.loads((environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    program = f"from curlnb import control\ncontrol.problem = lambda: 'no screen at all'\n{code}"
+    about = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(tmp_path), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **about}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("no screen at all\n")
+    assert "not run" in done.stdout
+
+    def unavailable():
+        raise control.Unavailable("no screen at all")
+
+    monkeypatch.setattr(control, "_suite", unavailable)
+    record = {"experiment": "control.representation", "parameters": {}, "seed": 0, "metrics": {"r2": 0.5}, "machine": {}}
+    assert reference.recompute(record) == []
+
+
 def test_a_renderer_that_fails_is_named_in_one_line():
     pytest.importorskip("dm_control")
     program = "from curlnb import control; print(control.problem())"
@@ -248,6 +266,8 @@ def test_a_renderer_that_fails_is_named_in_one_line():
 def test_an_unknown_task_is_named():
     with pytest.raises(ValueError, match="task 'cartpole' is unknown; use one of finger spin, cartpole swingup"):
         control.make("cartpole")
+    with pytest.raises(ValueError, match="an episode of cartpole swingup has 125 actions, not 126"):
+        control.random_episodes("cartpole swingup", 1, 126)
 
 
 def test_frames_and_states_are_functions_of_the_seed():
