@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from curlnb import augment, bench_graphs, bench_text, claims, datasets, devices, environment, evaluation, losses, provenance
+from curlnb import augment, bench_control, bench_graphs, bench_text, claims, datasets, devices, environment, evaluation, losses, provenance
 from curlnb.experiments.images import network, simclr
 from curlnb.store import Store, default_store, write_atomically
 from curlnb.sweep import sweep
@@ -56,7 +56,8 @@ def bench(profile: str = "quick") -> pd.DataFrame:
     ]
     from curlnb import bench_stages
 
-    for r in itertools.chain((compare() for compare in comparisons), bench_stages.rows(device, small, large)):
+    measured = (compare() for compare in comparisons)
+    for r in itertools.chain(measured, bench_control.frames(device, in_turn), bench_stages.rows(device, small, large)):
         rows.append(r)
         _keep(rows, profile)  # ten minutes' work, should a later row fail
         print(f"{r['what']:62} {r['ours']:>10.4g} against {r['baseline']:>9.4g} {r['unit']:8} ratio {r['ratio']:.2f}", flush=True)

@@ -1,0 +1,263 @@
+"""Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
+
+import copy
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from curlnb import control, environment
+from curlnb.control import CROP, STACK
+from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, follow, initialise
+from curlnb.store import Run, experiment
+from curlnb.training import train
+
+CHANNELS = 3 * STACK
+MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
+EVALUATION, HELD_OUT = 1_000_000, 500_000  # seeds of episodes from here on are not trained on
+PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)  # of the readout, per sample
+
+
+def _simulator(parameters: dict[str, Any]) -> str:
+    """Stands for the data's digest: frames are a function of the simulator's version, the task and seeds."""
+    return "noise" if environment.dry() else "dm-control 1.0.50, mujoco 3.17.0"
+
+
+class _Twins(nn.Module):
+    """Encoder, momentum copy and bilinear form, so that a checkpoint holds all."""
+
+    def __init__(self, encoder: Encoder, features: int) -> None:
+        super().__init__()
+        initialise(encoder)
+        self.encoder, self.momentum = encoder, copy.deepcopy(encoder).requires_grad_(False)
+        self.bilinear = nn.Parameter(torch.rand(features, features))
+
+
+@experiment(data=_simulator)
+def representation(
+    run: Run,
+    *,
+    seed: int,
+    task: str = "cartpole swingup",
+    tau_plus: float = 0.0,
+    positives: int = 1,
+    sphere_floor: bool = False,
+    episodes: int = 40,
+    steps: int = 25,
+    held_out: int = 20,
+    epochs: int = 5,
+    batch: int = 64,
+    filters: int = 32,
+    layers: int = 4,
+    shrink: int = 1,
+    features: int = 50,
+    lr: float = 1e-3,
+    encoder_rate: float = 0.05,
+) -> dict[str, Any]:
+    """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then read the state out linearly.
+
+    episodes, held_out: beginnings of episodes, `steps` actions each, of the same policy, trained on and tested on; all are the same for
+    every seed, which draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained. tau_plus, positives, sphere_floor:
+    `sac.contrast`'s. filters, layers, features: the encoder's; shrink: of the frames (`control.Environment`).
+    The readout is ridge regression with its penalty chosen on the training episodes; it sees centre crops.
+    Returns r2, r2_positions, r2_velocities: the share of the variance of the held-out states that is explained, coordinates scaled to
+    variance 1 (see `explained`); if trained, loss and clamped of the last epoch.
+    """
+    if positives < 1:
+        raise ValueError(f"positives is {positives}: a query needs at least 1")
+    few = environment.dry()
+    if few:
+        episodes, steps, held_out, batch = 3, 6, 2, min(batch, 4)
+    data = control.random_episodes(task, episodes, steps, 0, shrink, dry=few)
+    test = control.random_episodes(task, held_out, steps, HELD_OUT, shrink, dry=few)
+    size = CROP // shrink
+    trunk = Convolutions(CHANNELS, size, filters, layers)
+    model = _Twins(Encoder(trunk, trunk.width, features), features).to(run.device)
+    optimizer = torch.optim.Adam([*model.encoder.parameters(), model.bilinear], lr=lr, fused=run.device.type != "mps")
+    generator = torch.Generator(run.device).manual_seed(seed)
+
+    def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        observed = data.stacks(index.cpu()).to(run.device)
+        query, *keys = (control.random_crop(observed, size, generator) for _ in range(1 + positives))
+        follow(model.momentum, model.encoder, encoder_rate)
+        with torch.no_grad():
+            seen = torch.stack([model.momentum(key) for key in keys])
+        floor: float | str = "sphere" if sphere_floor else 0.0
+        loss, clamped = contrast(model.encoder(query), seen, model.bilinear, tau_plus=tau_plus, floor=floor)
+        return loss, {"clamped": clamped}
+
+    log = train(
+        run, model, step, optimizer, samples=len(data), batch=batch, epochs=min(epochs, 1) if few else epochs, seed=seed,
+        generator=generator, limit_steps=2 if few else None,
+    )  # fmt: skip
+    seen, seen_test = (features_of(model.encoder, part, size, run.device) for part in (data, test))
+    metrics: dict[str, Any] = {}
+    for name in ("positions", "velocities"):
+        known, wanted = (_states(part, name) for part in (data, test))
+        metrics[f"r2_{name}"] = explained(seen, known, seen_test, wanted)
+    known, wanted = (torch.cat([_states(part, name) for name in ("positions", "velocities")], 1) for part in (data, test))
+    return {"r2": explained(seen, known, seen_test, wanted), **metrics, **{name: curve[-1] for name, curve in log.items()}}
+
+
+def _states(part: control.Episodes, name: str) -> Tensor:
+    """States at the last frame of every stack, [observations, .]."""
+    return getattr(part, name)[:, STACK - 1 :].flatten(0, 1)
+
+
+@torch.no_grad()
+def features_of(encoder: nn.Module, part: control.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
+    """Features of all observations, their centre cropped to `size`, [observations, features] on the CPU."""
+    encoder.eval()
+    pieces = torch.arange(len(part)).split(batch)
+    return torch.cat([encoder(control.centre_crop(part.stacks(piece).to(device), size)).cpu() for piece in pieces])
+
+
+def explained(train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5) -> float:
+    """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y [n, s] explains; at most 1.
+
+    Coordinates of y are divided by their standard deviations on the test set, x by those on the training set; 0 is the test set's mean.
+    Coordinates that hardly move there (standard deviation below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of
+    the training set, so that frames of an episode, which resemble each other, are left out together.
+    """
+    scale = test_y.double().std(0, correction=0)
+    moves = scale > 1e-4
+    y, wanted = (part.double()[:, moves] / scale[moves] for part in (train_y, test_y))
+    spread = train_x.double().std(0, correction=0).clamp_min(1e-8)
+    x, test = (part.double() / spread for part in (train_x, test_x))
+    errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
+    for held in torch.arange(len(x)).tensor_split(folds):
+        kept = torch.ones(len(x), dtype=torch.bool)
+        kept[held] = False
+        errors += (_ridge(x[kept], y[kept], x[held]) - y[held]).square().sum((1, 2))
+    fitted = _ridge(x, y, test)[errors.argmin()]
+    return float(1 - (wanted - fitted).square().mean() / (wanted - wanted.mean(0)).square().mean())
+
+
+def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
+    """Predictions at `at` [m, d] of ridge regressions with an intercept, one a penalty (times the number of samples): [penalties, m, s]."""
+    u, s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    shrunk = s / (s.square() + len(x) * PENALTIES[:, None])  # [penalties, r]
+    return y.mean(0) + (at - x.mean(0)) @ v.T @ (shrunk[:, :, None] * (u.T @ (y - y.mean(0))))
+
+
+@experiment(data=_simulator)
+def curl_sac(
+    run: Run,
+    *,
+    seed: int,
+    task: str = "cartpole swingup",
+    tau_plus: float = 0.0,
+    positives: int = 1,
+    contrastive: bool = True,
+    sphere_floor: bool = False,
+    environment_steps: int = 100_000,
+    evaluate_every: int = 10_000,
+    episodes: int = 10,
+    initial: int = 1000,
+    batch: int = 512,
+    capacity: int = 100_000,
+    filters: int = 32,
+    layers: int = 4,
+    shrink: int = 1,
+    hidden: int = 1024,
+    features: int = 50,
+) -> dict[str, Any]:
+    """Train the agent on a task, from pixels, for `environment_steps` steps of the simulator (actions times the task's repeat).
+
+    tau_plus, positives (M), sphere_floor: `sac.contrast`'s; contrastive=False leaves that loss out. initial: random actions before learning
+    begins. evaluate_every: simulator steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's mean.
+    capacity: frames of the replay buffer. The learning rate is the task's (`control.TASKS`). A run is kept when it is finished; a killed
+    one begins again.
+    Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each,
+    of the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
+    score_curve; clamped, the mean share of anchors on the floor over the last tenth of the updates.
+    """
+    few = environment.dry()
+    if few:
+        environment_steps, evaluate_every, episodes, initial, batch = 12 * control.task_named(task).repeat, 1, 1, 6, min(batch, 4)
+    world, size = control.make(task, shrink=shrink), CROP // shrink
+    repeat, actions = world.task.repeat, world.task.actions
+    trunk = Convolutions(CHANNELS, size, filters, layers)
+    agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=features).to(run.device)
+    learner = Learner(agent, lr=world.task.lr)
+    total = environment_steps // repeat
+    frames = total + total * repeat // control.STEPS + (total if few else 2)  # all there will be
+    replay = control.Replay(min(capacity, frames), actions, control.FRAME // shrink, run.device)
+    generator = torch.Generator(run.device).manual_seed(seed)
+    draws = np.random.default_rng(seed)
+
+    def measure(policy: Any) -> float:
+        returns = [play(world, policy, EVALUATION + 1_000 * seed + number) for number in range(episodes)]
+        return sum(returns) / len(returns) / MOST
+
+    def mean_policy(observed: Tensor) -> np.ndarray:
+        return agent.act(control.centre_crop(observed.to(run.device), size))[0].cpu().numpy()
+
+    random_score = measure(lambda _: draws.uniform(-1, 1, actions))
+    scores, at, returns, clamped = [measure(mean_policy)], [0], [], []
+    done, episode = 0, 0
+    while done < total:
+        frame, over, total_reward = world.reset(1_000 * seed + episode), False, 0.0
+        replay.begin(frame)
+        stack = [frame] * STACK
+        while not over and done < total:
+            if done < initial:
+                action = draws.uniform(-1, 1, actions)
+            else:
+                batch_here = replay.sample(batch, generator)
+                told = _learn(learner, batch_here, size, generator, positives, contrastive, tau_plus, sphere_floor)
+                clamped.append(told.get("clamped", torch.zeros((), device=run.device)))
+                seen = control.centre_crop(torch.cat(stack)[None].to(run.device), size)
+                action = agent.act(seen, generator)[0].cpu().numpy()
+            frame, reward, discount, over = world.step(action)
+            replay.add(torch.as_tensor(action, dtype=torch.float32), reward, discount, frame)
+            stack = [*stack[1:], frame]
+            total_reward, done = total_reward + reward, done + 1
+            run.progress(done / total, 1.0)
+        if over:
+            returns.append(total_reward / MOST)
+        episode += 1
+        if done >= total or repeat * done >= at[-1] + evaluate_every:
+            scores.append(measure(mean_policy))
+            at.append(repeat * done)
+    last = clamped[-max(1, len(clamped) // 10) :]
+    return {
+        "score": scores[-1],
+        "random": random_score,
+        "score_curve": scores,
+        "steps_curve": at,
+        "training_curve": returns,
+        "clamped": float(torch.stack(last).mean()) if last else 0.0,
+    }
+
+
+def _learn(
+    learner: Learner,
+    batch: control.Batch,
+    size: int,
+    generator: torch.Generator,
+    positives: int,
+    contrastive: bool,
+    tau_plus: float,
+    sphere: bool,
+) -> dict[str, Tensor]:
+    """One update of everything; the query of the contrastive loss is the critics' crop, its keys are others."""
+    crop = functools.partial(control.random_crop, size=size, generator=generator)
+    cropped = control.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
+    told = learner.update(cropped, generator)
+    if contrastive:
+        keys = torch.stack([crop(batch.observed) for _ in range(positives)])
+        told |= learner.contrast(cropped.observed, keys, tau_plus=tau_plus, floor="sphere" if sphere else 0.0)
+    return told
+
+
+def play(world: control.Environment, policy: Any, seed: int) -> float:
+    """The return of one episode. policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action."""
+    frame, over, total = world.reset(seed), False, 0.0
+    stack = [frame] * STACK
+    while not over:
+        frame, reward, _, over = world.step(policy(torch.cat(stack)[None]))
+        stack, total = [*stack[1:], frame], total + reward
+    return total
