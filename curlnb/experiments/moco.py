@@ -37,7 +37,8 @@ class MoCo(nn.Module):
     @torch.no_grad()
     def follow(self, momentum: float) -> None:
         """key = momentum key + (1 - momentum) query, parameter by parameter; batch norm's running statistics are each network's own."""
-        mine, theirs = list(self.key.parameters()), list(self.query.parameters())
+        mine: list[Tensor] = [parameter.data for parameter in self.key.parameters()]
+        theirs: list[Tensor] = [parameter.data for parameter in self.query.parameters()]
         torch._foreach_lerp_(mine, theirs, 1 - momentum)
 
     @torch.no_grad()
@@ -93,7 +94,7 @@ def moco_v2(
         batch, queue, bn_groups, mix_hardest = 4, 8, min(bn_groups, 2), min(mix_hardest, 8)
     check(queue, batch, momentum, mix_hardest, mixed, mixed_with_query)
     query = images.network(encoder, data.images.shape[1], bn_groups).to(run.device)
-    model = MoCo(query, queue, query.head[-1].out_features).to(run.device)
+    model = MoCo(query, queue, dimension(query)).to(run.device)
     optimizer_ = optimiser(optimizer, model, lr, weight_decay, run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     height, width = data.images.shape[2:]
@@ -143,6 +144,11 @@ def moco_v2(
     )
     metrics = images.evaluate(model.query.encoder, labelled, held_out, generator)
     return {name: value for name, value in metrics.items() if not name.startswith("L_")} | images.last(log)
+
+
+def dimension(network: SimCLR) -> int:
+    """The length of a network's projections."""
+    return [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)][-1].out_features
 
 
 def similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

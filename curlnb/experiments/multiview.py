@@ -12,7 +12,7 @@ from torchvision.models import resnet50
 from curlnb import augment, datasets, environment, evaluation, losses
 from curlnb.datasets import imagenet100
 from curlnb.encoders import SimCLR, projection_head
-from curlnb.experiments import images
+from curlnb.experiments import images, moco
 from curlnb.experiments.optimisers import optimiser, rate
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
@@ -63,7 +63,7 @@ class Multiview(nn.Module):
     def __init__(self, name: str, bank: int = 0) -> None:
         super().__init__()
         self.light, self.colour = (network(name, channels) for channels in (1, 2))
-        dim = self.light.head[-1].out_features
+        dim = moco.dimension(self.light)
         self.register_buffer("bank", F.normalize(torch.randn(2, bank, dim), dim=2))
 
     def forward(self, light: Tensor, colour: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,11 +159,11 @@ def cmc(
         crops = augment.apply(data.images[samples], parameters, size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
         light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(crops)))
         scores = from_bank(light, colour, model.bank, samples, negatives, generator) if bank and negatives else in_batch(light, colour)
-        loss = sum(losses.contrastive_loss(pos, neg, temperature=temperature, tau_plus=tau_plus).mean() for pos, neg in scores)
-        clamped = sum(losses.clamped_fraction(pos, neg, temperature=temperature, tau_plus=tau_plus) for pos, neg in scores) / 2
+        found, floored = zip(*(_loss(pos, neg, temperature, tau_plus) for pos, neg in scores), strict=True)
         if bank:
             model.remember(samples, light.detach(), colour.detach())
-        return loss, {"clamped": clamped, "aligned": (light * colour).sum(1).mean()}  # type: ignore[return-value]
+        seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
+        return torch.stack(found).sum(), seen
 
     def before_step(done: float) -> None:
         for group in optimizer_.param_groups:
@@ -214,6 +214,12 @@ def from_bank(
             scores = anchor @ other.T  # [B, n]: one product is cheaper than gathering K rows for every anchor
             found.append((scores.gather(1, samples[:, None])[:, 0], scores.gather(1, drawn)))
     return found[0], found[1]
+
+
+def _loss(pos: Tensor, neg: Tensor, temperature: float, tau_plus: float) -> tuple[Tensor, Tensor]:
+    """One direction's mean loss and share of anchors on the floor."""
+    loss = losses.contrastive_loss(pos, neg, temperature=temperature, tau_plus=tau_plus).mean()
+    return loss, losses.clamped_fraction(pos, neg, temperature=temperature, tau_plus=tau_plus)
 
 
 def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:
