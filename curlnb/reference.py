@@ -90,8 +90,7 @@ def recompute(record: Record) -> list[str]:
     return [
         f"{record['experiment']} {name}: {new['metrics'].get(name)} now, {old} in the reference ({'same' if same else 'another'} machine)"
         for name, old in record["metrics"].items()
-        if (same or not name.startswith("picture_"))
-        and not _agree(old, new["metrics"].get(name), exact=same)
+        if (same or not name.startswith("picture_")) and not _agree(old, new["metrics"].get(name), exact=same)
     ]
 
 
