@@ -35,8 +35,9 @@ def lab(rgb: Tensor) -> Tensor:
     with torch.autocast(rgb.device.type, enabled=False):
         rgb = rgb.to(torch.promote_types(rgb.dtype, torch.float32))
         linear = torch.where(rgb > 0.04045, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4, rgb / 12.92)
-        to_xyz = torch.tensor(TO_XYZ, dtype=rgb.dtype) / torch.tensor(WHITE, dtype=rgb.dtype)[:, None]
-        xyz = torch.einsum("dc,nchw->ndhw", to_xyz.to(rgb.device, non_blocking=True), linear)
+        # numbers, not a matrix: copying one to the device would wait for it
+        rows = zip(TO_XYZ, WHITE, strict=True)
+        xyz = torch.stack([sum(linear[:, c] * (weight / white) for c, weight in enumerate(row)) for row, white in rows], 1)  # type: ignore[misc]
         edge = 6 / 29
         f = torch.where(xyz > edge**3, xyz.clamp_min(edge**3) ** (1 / 3), xyz / (3 * edge**2) + 4 / 29)
         x, y, z = f.unbind(1)
