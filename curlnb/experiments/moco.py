@@ -1,0 +1,196 @@
+"""MoCo-v2 with hard negatives, and with mixed ones: negatives from a queue of past keys (robinson2021, Appendix C.1 and Figure 6)."""
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from curlnb import augment, datasets, environment, losses
+from curlnb.encoders import SimCLR
+from curlnb.experiments import images
+from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.store import Run, experiment
+from curlnb.training import accelerated, train
+
+
+class MoCo(nn.Module):
+    """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint must hold.
+
+    keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first; place: 0-dim, where the next key goes.
+    The key network's parameters take no gradient; `follow` moves them.
+    """
+
+    keys: Tensor
+    owner: Tensor
+    place: Tensor
+
+    def __init__(self, query: SimCLR, queue: int, dim: int) -> None:
+        super().__init__()
+        self.query = query
+        self.key = copy.deepcopy(query).requires_grad_(False)
+        self.register_buffer("keys", F.normalize(torch.randn(queue, dim), dim=1))
+        self.register_buffer("owner", torch.full((queue,), -1))
+        self.register_buffer("place", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def follow(self, momentum: float) -> None:
+        """key = momentum key + (1 - momentum) query, parameter by parameter; batch norm's running statistics are each network's own."""
+        mine: list[Tensor] = [parameter.data for parameter in self.key.parameters()]
+        theirs: list[Tensor] = [parameter.data for parameter in self.query.parameters()]
+        torch._foreach_lerp_(mine, theirs, 1 - momentum)
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor, owner: Tensor) -> None:
+        """Write keys [B, d] of images owner [B] over the oldest of the queue, round its end."""
+        at = (self.place + torch.arange(len(keys), device=keys.device)) % len(self.keys)
+        self.keys.index_copy_(0, at, keys.to(self.keys.dtype))
+        self.owner.index_copy_(0, at, owner)
+        self.place.add_(len(keys)).remainder_(len(self.keys))
+
+
+@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+def moco_v2(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "cifar10-mini",
+    evaluate_on: str = "test",
+    encoder: str = "cnn",
+    queue: int = 4096,
+    momentum: float = 0.99,
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
+    mix_hardest: int = 0,
+    mixed: int = 0,
+    mixed_with_query: int = 0,
+    temperature: float = 0.2,
+    epochs: int = 10,
+    batch: int = 256,
+    size: int = 32,
+    crop_low: float = 0.08,
+    optimizer: str = "adam",
+    lr: float = 1e-3,
+    weight_decay: float = 1e-6,
+    cosine: bool = False,
+    bn_groups: int = 8,
+    precision: str = "float32",
+    compile: bool = False,
+) -> dict[str, Any]:
+    """Train an encoder against a queue of K keys that a slow copy of it made of earlier batches, and evaluate it as `images.simclr`.
+
+    queue: K, which is the loss's N; momentum: of the key network; tau_plus, beta: as in `losses.contrastive_loss`. mix_hardest, mixed,
+    mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. optimizer, cosine: see `optimisers`. crop_low: the least share of
+    an image's area in a crop. bn_groups: parts of the batch that batch norm takes statistics of. The keys' images are shuffled, so that
+    a query and its key meet different company there: else the batch's statistics tell which key is whose. With 1 group the statistics
+    are those of the whole batch for both, and shuffling cannot help.
+    Returns what `images.evaluate` does, loss of the last epoch, guessed (the share of queries that are closer to their key than to all of
+    the queue) and own (the share whose own image is in the queue), both of the last epoch.
+    ValueError, in one line, for a queue smaller than a batch or than mix_hardest, and for a momentum outside [0, 1).
+    """
+    data, labelled, held_out = images.splits(dataset, "train", evaluate_on, run.device)
+    if environment.dry():
+        batch, queue, bn_groups, mix_hardest = 4, 8, min(bn_groups, 2), min(mix_hardest, 8)
+    check(queue, batch, momentum, mix_hardest, mixed, mixed_with_query)
+    query = images.network(encoder, data.images.shape[1], bn_groups).to(run.device)
+    model = MoCo(query, queue, dimension(query)).to(run.device)
+    optimizer_ = optimiser(optimizer, model, lr, weight_decay, run.device)
+    generator = torch.Generator(run.device).manual_seed(seed)
+    height, width = data.images.shape[2:]
+
+    def view(samples: Tensor) -> Tensor:
+        parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=data.images.shape[1] == 3)
+        return augment.apply(data.images[samples], parameters, size=size).contiguous(memory_format=torch.channels_last)
+
+    embed = accelerated(lambda x: model.query(x)[1], run, precision=precision, compile=compile)
+    embed_key = accelerated(lambda x: model.key(x)[1], run, precision=precision, compile=compile)
+
+    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        model.follow(momentum)
+        q = embed(view(samples))
+        order = torch.randperm(len(samples), generator=generator, device=samples.device)
+        with torch.no_grad():
+            shuffled = embed_key(view(samples[order]))
+            k = torch.empty_like(shuffled).index_copy_(0, order, shuffled)
+        pos, neg = similarities(q, k, model.keys)
+        more = mixed_negatives(q.detach(), neg.detach(), model.keys, mix_hardest, mixed, mixed_with_query, generator)
+        every = neg if more is None else torch.cat([neg, similarities(q, k, more)[1]], 1)
+        loss = losses.contrastive_loss(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta).mean()
+        seen = {
+            "guessed": (pos > neg.amax(1)).float().mean(),
+            "own": (model.owner == samples[:, None]).any(1).float().mean(),
+            "clamped": losses.clamped_fraction(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta),
+        }
+        model.enqueue(k, samples)
+        return loss, seen
+
+    def before_step(done: float) -> None:
+        for group in optimizer_.param_groups:
+            group["lr"] = rate(lr, done, cosine=cosine)
+
+    log = train(
+        run,
+        model,
+        step,
+        optimizer_,
+        samples=len(data.images),
+        batch=batch,
+        epochs=min(epochs, 1) if environment.dry() else epochs,
+        seed=seed,
+        generator=generator,
+        before_step=before_step,
+        limit_steps=2 if environment.dry() else None,
+    )
+    metrics = images.evaluate(model.query.encoder, labelled, held_out, generator)
+    return {name: value for name, value in metrics.items() if not name.startswith("L_")} | images.last(log)
+
+
+def dimension(network: SimCLR) -> int:
+    """The length of a network's projections."""
+    return [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)][-1].out_features
+
+
+def similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """pos [B], each query with its own key, and neg [B, K], with the queue's keys [K, d] or with keys of its own [B, K, d].
+
+    q, k: [B, d] unit vectors. Gradients reach the queries only. Computed in float32 at least, also under autocast.
+    """
+    k, keys = k.detach(), keys.detach().clone()  # the queue is written to before the backward pass
+    with torch.autocast(q.device.type, enabled=False):
+        neg = q @ keys.T if keys.dim() == 2 else torch.einsum("bd,bkd->bk", q, keys)
+        return (q * k).sum(1), neg
+
+
+def mixed_negatives(
+    q: Tensor, neg: Tensor, keys: Tensor, hardest: int, mixed: int, mixed_with_query: int, generator: torch.Generator
+) -> Tensor | None:
+    """Negatives that are mixed of a query's hardest keys, [B, mixed + mixed_with_query, d]; None where none are asked for.
+
+    The idea of MoCHi (Kalantidis et al. 2020): of each query q [B, d] the `hardest` keys by neg [B, K]; `mixed` points a n_i + (1 - a) n_j
+    between two of them, a uniform in [0, 1], and `mixed_with_query` points b q + (1 - b) n_j, b uniform in [0, 1/2], so that a key weighs
+    more; all scaled to unit length. No gradient flows through what is mixed.
+    """
+    if not mixed + mixed_with_query:
+        return None
+    top = neg.topk(hardest, 1).indices  # [B, hardest]
+    count, device = len(q), q.device
+
+    def draw(n: int) -> Tensor:
+        return keys[top.gather(1, torch.randint(hardest, (count, n), generator=generator, device=device))]  # [B, n, d]
+
+    a = torch.rand(count, mixed, 1, generator=generator, device=device)
+    b = torch.rand(count, mixed_with_query, 1, generator=generator, device=device) / 2
+    between = torch.lerp(draw(mixed), draw(mixed), a)
+    towards = torch.lerp(draw(mixed_with_query), q[:, None].expand(-1, mixed_with_query, -1), b)
+    return F.normalize(torch.cat([between, towards], 1), dim=2)
+
+
+def check(queue: int, batch: int, momentum: float, hardest: int, mixed: int, mixed_with_query: int) -> None:
+    """ValueError, in one line, for settings that cannot work together."""
+    if queue < batch:
+        raise ValueError(f"queue is {queue}, smaller than a batch of {batch}, which would overwrite itself: give it {batch} or more")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum is {momentum}: the key network needs one in [0, 1); 1 would never move it")
+    if min(hardest, mixed, mixed_with_query) < 0 or (mixed + mixed_with_query and not 1 <= hardest <= queue):
+        raise ValueError(f"mix_hardest is {hardest}: {mixed} + {mixed_with_query} negatives are mixed of 1 to {queue} keys of the queue")

@@ -1,0 +1,280 @@
+"""Contrastive multiview coding of images: lightness against colour, biased and debiased (chuang2020, Section 5.2 and Table 1)."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.models import resnet50
+
+from curlnb import augment, datasets, environment, evaluation, losses
+from curlnb.datasets import imagenet100
+from curlnb.encoders import SimCLR, projection_head
+from curlnb.experiments import images, moco
+from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.store import Run, experiment
+from curlnb.training import accelerated, train
+
+BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
+FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))  # (t, tau+) at which the trained model's floor is measured
+
+# sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it is.
+TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+WHITE = tuple(sum(row) for row in TO_XYZ)
+# The extremes of L, a and b over the sRGB cube, which take each channel to [-1, 1].
+LOWEST, HIGHEST = (0.0, -86.18, -107.86), (100.0, 98.23, 94.48)
+
+
+def lab(rgb: Tensor) -> Tensor:
+    """CIE 1976 L*a*b* of sRGB images, white D65. rgb: float [n, 3, h, w] in [0, 1]; returns that shape, L in [0, 100].
+
+    Computed in float32 at least, also under autocast: the cube root near black is steep.
+    """
+    with torch.autocast(rgb.device.type, enabled=False):
+        rgb = rgb.to(torch.promote_types(rgb.dtype, torch.float32))
+        linear = torch.where(rgb > 0.04045, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+        # numbers, not a matrix: copying one to the device would wait for it
+        rows = zip(TO_XYZ, WHITE, strict=True)
+        xyz = torch.stack([sum(linear[:, c] * (weight / white) for c, weight in enumerate(row)) for row, white in rows], 1)  # type: ignore[misc]
+        edge = 6 / 29
+        f = torch.where(xyz > edge**3, xyz.clamp_min(edge**3) ** (1 / 3), xyz / (3 * edge**2) + 4 / 29)
+        x, y, z = f.unbind(1)
+        return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
+
+
+def views(rgb: Tensor) -> tuple[Tensor, Tensor]:
+    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2, h, w], each channel about [-1, 1]."""
+    channels = lab(rgb)
+    scaled = torch.stack(
+        [(channels[:, c] - (low + high) / 2) / ((high - low) / 2) for c, (low, high) in enumerate(zip(LOWEST, HIGHEST, strict=True))], 1
+    )
+    return scaled[:, :1], scaled[:, 1:]
+
+
+class Multiview(nn.Module):
+    """An encoder and head of each view and, where there is one, a bank of embeddings of every training image: all a checkpoint must hold.
+
+    bank: [2, n, d] unit vectors, of L and of ab, random at first; of no rows without a bank.
+    """
+
+    bank: Tensor
+
+    def __init__(self, name: str, bank: int = 0) -> None:
+        super().__init__()
+        self.light, self.colour = (network(name, channels) for channels in (1, 2))
+        dim = moco.dimension(self.light)
+        self.register_buffer("bank", F.normalize(torch.randn(2, bank, dim), dim=2))
+
+    def forward(self, light: Tensor, colour: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections [n, d] of both views."""
+        return self.light(light)[1], self.colour(colour)[1]
+
+    @torch.no_grad()
+    def remember(self, samples: Tensor, *z: Tensor) -> None:
+        """Move the bank's entries of images `samples` [B] half way to their new embeddings z, [B, d] of each view."""
+        for view, new in enumerate(z):
+            old = self.bank[view].index_select(0, samples)
+            self.bank[view].index_copy_(0, samples, F.normalize(torch.lerp(new, old, BANK_MOMENTUM), dim=1))
+
+
+class Features(nn.Module):
+    """The features of both encoders of images [n, 3, h, w] in [0, 1], each of unit length, side by side [n, 2 d]."""
+
+    def __init__(self, model: Multiview) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, rgb: Tensor) -> Tensor:
+        light, colour = (view.contiguous(memory_format=torch.channels_last) for view in views(rgb))
+        return torch.cat([self.model.light(light)[0], self.model.colour(colour)[0]], 1)
+
+
+def network(name: str, channels: int) -> SimCLR:
+    """`images.network`, and "resnet50-imagenet": ResNet-50 with its own stem (7x7 of stride 2, max-pooling) for pictures of 224 pixels."""
+    if name != "resnet50-imagenet":
+        return images.network(name, channels)
+    body = resnet50(weights=None)
+    body.conv1, body.fc = nn.Conv2d(channels, 64, 7, 2, 3, bias=False), nn.Identity()
+    return SimCLR(body, projection_head(2048)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def digest(parameters: dict[str, Any]) -> str:
+    return imagenet100.digest() if parameters["dataset"] == imagenet100.NAME else datasets.digest(parameters["dataset"])
+
+
+@experiment(data=digest)
+def cmc(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "cifar10-mini",
+    evaluate_on: str = "test",
+    encoder: str = "cnn",
+    tau_plus: float = 0.0,
+    bank: bool = False,
+    negatives: int | None = None,
+    temperature: float = 0.07,
+    epochs: int = 10,
+    batch: int = 256,
+    size: int = 32,
+    crop_low: float = 0.2,
+    optimizer: str = "adam",
+    lr: float = 1e-3,
+    weight_decay: float = 1e-6,
+    milestones: list[float] | None = None,
+    precision: str = "float32",
+    compile: bool = False,
+) -> dict[str, Any]:
+    """Train an encoder of lightness and one of colour to find each other's view of an image, and probe their features together.
+
+    dataset: an image set with colour, or "imagenet100" (see `datasets.imagenet100`). tau_plus: the class prior of the debiased loss, 0 for
+    the biased one, M = 1. bank: False takes the other images of the batch as negatives; True a memory bank of all training images, of
+    which `negatives` are drawn for each anchor, with replacement and never its own image. negatives: None without a bank, else a number.
+    crop_low: the least share of an image's area in a crop, of which both views are made; there is no other augmentation but flips.
+    optimizer, milestones: see `optimisers`.
+    Returns linear, linear_top5 and knn (shares, of the evaluation split, on both encoders' features side by side), linear_light and
+    linear_colour (of one encoder alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch, aligned (mean
+    similarity of an image's two views) and floor (list, over FLOORS: the trained model's anchors on the floor at other t and tau+, in
+    batches of the evaluation split). ValueError for a grey data set, and for negatives that do not fit `bank`.
+    """
+    if bank != (negatives is not None):
+        raise ValueError(
+            f"negatives is {negatives!r} with bank={bank}: a bank needs a number of negatives, a batch takes all it has (None)"
+        )
+    data, labelled, held_out = splits(dataset, evaluate_on, run.device)
+    if data.images.shape[1] != 3:
+        raise ValueError(f"{dataset} has {data.images.shape[1]} channel: contrastive multiview coding needs colour, three channels")
+    if environment.dry():
+        batch, negatives, size = min(batch, 4), min(negatives, 8) if negatives else None, min(size, 64)
+    model = Multiview(encoder, len(data.images) if bank else 0).to(run.device)
+    optimizer_ = optimiser(optimizer, model, lr, weight_decay, run.device)
+    generator = torch.Generator(run.device).manual_seed(seed)
+    height, width = data.images.shape[2:]
+
+    embed = accelerated(model, run, precision=precision, compile=compile)
+
+    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=False, blur=False)
+        crops = augment.apply(data.images[samples], parameters, size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
+        light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(crops)))
+        scores = from_bank(light, colour, model.bank, samples, negatives, generator) if bank and negatives else in_batch(light, colour)
+        found, floored = zip(*(_loss(pos, neg, temperature, tau_plus) for pos, neg in scores), strict=True)
+        if bank:
+            model.remember(samples, light.detach(), colour.detach())
+        seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
+        return torch.stack(found).sum(), seen
+
+    def before_step(done: float) -> None:
+        for group in optimizer_.param_groups:
+            group["lr"] = rate(lr, done, milestones=milestones or ())
+
+    log = train(
+        run,
+        model,
+        step,
+        optimizer_,
+        samples=len(data.images),
+        batch=batch,
+        epochs=min(epochs, 1) if environment.dry() else epochs,
+        seed=seed,
+        generator=generator,
+        before_step=before_step,
+        limit_steps=2 if environment.dry() else None,
+    )
+    return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, batch)} | images.last(log)
+
+
+def in_batch(light: Tensor, colour: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """(pos [B], neg [B, B-1]) in both directions: L as anchor against the batch's ab, and ab against its L. light, colour: [B, d]."""
+    with torch.autocast(light.device.type, enabled=False):
+        scores = light @ colour.T
+    count = len(scores)
+    pos = scores.diagonal()
+    # without the diagonal: row i keeps the columns 0 .. B-2, moved by one from i on
+    columns = torch.arange(count - 1, device=scores.device).expand(count, -1)
+    columns = columns + (columns >= torch.arange(count, device=scores.device)[:, None])
+    return (pos, scores.gather(1, columns)), (pos, scores.T.gather(1, columns))
+
+
+def from_bank(
+    light: Tensor, colour: Tensor, bank: Tensor, samples: Tensor, negatives: int, generator: torch.Generator
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """(pos [B], neg [B, K]) in both directions, from the bank [2, n, d]: L against the bank's ab, and ab against its L.
+
+    The same K images are drawn for both directions of an anchor, with replacement, its own left out. Gradients reach the anchors only.
+    """
+    n = bank.shape[1]
+    drawn = torch.randint(n - 1, (len(samples), negatives), generator=generator, device=samples.device)
+    drawn = drawn + (drawn >= samples[:, None])
+    kept = bank.detach().clone()  # it is written to before the backward pass
+    found = []
+    with torch.autocast(light.device.type, enabled=False):
+        for anchor, other in ((light, kept[1]), (colour, kept[0])):
+            scores = anchor @ other.T  # [B, n]: one product is cheaper than gathering K rows for every anchor
+            found.append((scores.gather(1, samples[:, None])[:, 0], scores.gather(1, drawn)))
+    return found[0], found[1]
+
+
+def _loss(pos: Tensor, neg: Tensor, temperature: float, tau_plus: float) -> tuple[Tensor, Tensor]:
+    """One direction's mean loss and share of anchors on the floor."""
+    loss = losses.contrastive_loss(pos, neg, temperature=temperature, tau_plus=tau_plus).mean()
+    return loss, losses.clamped_fraction(pos, neg, temperature=temperature, tau_plus=tau_plus)
+
+
+def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:
+    """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on both."""
+    train_x, test_x = (evaluation.features_of(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out))
+    half = train_x.shape[1] // 2
+    both, light, colour = (
+        evaluation.linear_probe(train_x[:, of], labelled.labels, test_x[:, of], held_out.labels)
+        for of in (slice(None), slice(half), slice(half, None))
+    )
+    return {
+        "linear": both.accuracy,
+        "linear_top5": both.top5,
+        "linear_light": light.accuracy,
+        "linear_colour": colour.accuracy,
+        "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
+    }
+
+
+def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
+    """At each (t, tau+) of FLOORS: the share of the model's anchors on the floor, in batches of whole images of `data`."""
+    shares = torch.zeros(len(FLOORS))
+    model.eval()
+    parts = [part for part in data.images.split(batch) if len(part) == min(batch, len(data.images))]
+    with torch.no_grad():
+        for part in parts:
+            z = model(*(view.contiguous(memory_format=torch.channels_last) for view in views(_unit_range(part))))
+            for index, (t, tau) in enumerate(FLOORS):
+                both = (losses.clamped_fraction(pos, neg, temperature=t, tau_plus=tau) for pos, neg in in_batch(*z))
+                shares[index] += float(sum(both)) / 2 / len(parts)
+    return [round(share, 4) for share in shares.tolist()]
+
+
+def splits(name: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
+    """`images.splits`, and of ImageNet-100 the same parts, whole on `device`: 25 GB."""
+    if name != imagenet100.NAME:
+        return images.splits(name, "train", evaluate_on, device)
+    labelled = _imagenet100("train", device, environment.dry())
+    if evaluate_on == "validation":
+        fit, validation = datasets.holdout(labelled, 0.2, seed=0)
+        return fit, fit, validation
+    test = _imagenet100("test", device, environment.dry())
+    return (labelled, _few(labelled), _few(test)) if environment.dry() else (labelled, labelled, test)
+
+
+def _few(data: datasets.Dataset) -> datasets.Dataset:
+    some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
+    return dataclasses.replace(data, images=data.images[some], labels=data.labels[some])
+
+
+@functools.lru_cache(maxsize=2)
+def _imagenet100(split: str, device: torch.device, dry: bool) -> datasets.Dataset:
+    return imagenet100.load(split, device)
+
+
+def _unit_range(batch: Tensor) -> Tensor:
+    return batch.float().div_(255)

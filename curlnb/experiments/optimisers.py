@@ -1,0 +1,33 @@
+"""The two optimisers and three schedules of the rate that the papers' image experiments use besides plain Adam."""
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+OPTIMISERS = ("adam", "sgd")
+MOMENTUM = 0.9  # of SGD, in the code released with MoCo and with contrastive multiview coding
+DROP = 0.1  # by which the rate is multiplied at a milestone, there too
+
+
+def optimiser(name: str, model: nn.Module, lr: float, weight_decay: float, device: torch.device) -> torch.optim.Optimizer:
+    """Over those of model's parameters that are trained. name: one of OPTIMISERS. ValueError for another."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if name == "adam":
+        return torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay, fused=device.type != "mps")
+    if name == "sgd":
+        return torch.optim.SGD(trained, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, fused=device.type != "mps")
+    raise ValueError(f"optimiser {name!r} is unknown; use one of {', '.join(OPTIMISERS)}")
+
+
+def rate(lr: float, done: float, *, cosine: bool = False, milestones: Sequence[float] = ()) -> float:
+    """The learning rate when the share `done` in [0, 1) of the training is over.
+
+    cosine: down to 0 along half a cosine, at every step (the released MoCo code: once an epoch). milestones: shares of the training,
+    rising, at each of which the rate falls to a tenth.
+    """
+    if list(milestones) != sorted(milestones) or any(not 0 <= at < 1 for at in milestones):
+        raise ValueError(f"milestones are {list(milestones)}: shares of the training in [0, 1), rising")
+    return lr * (0.5 * (1 + math.cos(math.pi * done)) if cosine else 1.0) * DROP ** bisect.bisect_right(list(milestones), done)

@@ -1,0 +1,226 @@
+"""What a trained encoder's space looks like: a picture of it, its similarities, its hard negatives (chuang2020, Figure 5; robinson2021,
+Figures 5, 8 to 10 and 12). The training is `images.fit`'s; what is kept is small enough to be committed."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from curlnb import augment, datasets, environment, evaluation
+from curlnb.experiments import images
+from curlnb.store import Run, experiment
+
+BINS = 50  # of the histograms, over [-1, 1]
+NEIGHBOURS = 10  # that vote in the picture and among the same points' features
+BETAS = (0.0, 0.5, 1.0, 2.0, 6.0)  # at which the weights' share on false negatives is measured
+SCALE = 1000  # pictures are kept as whole thousandths of their half width
+
+
+@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+def look(
+    run: Run,
+    *,
+    seed: int,
+    dataset: str = "cifar10-mini",
+    train_split: str = "train",
+    evaluate_on: str = "test",
+    encoder: str = "cnn",
+    objective: str = "biased",
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
+    negatives: int | None = None,
+    temperature: float = 0.5,
+    epochs: int = 10,
+    batch: int = 256,
+    size: int = 32,
+    lr: float = 1e-3,
+    weight_decay: float = 1e-6,
+    bn_groups: int | None = None,
+    precision: str = "float32",
+    compile: bool = False,
+    points: int = 500,
+    perplexity: float = 30.0,
+    drawn: int = 128,
+    anchors: int = 4,
+    shown: int = 10,
+) -> dict[str, Any]:
+    """Train as `images.simclr` does (the arguments down to `compile` are its own), then look at the evaluation split's embeddings.
+
+    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's. drawn: images in the batch from which
+    robinson2021's Figure 12 takes its negatives; anchors: how many of them are kept as examples, one a class; shown: negatives of each.
+    Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the head, which classifiers read, and
+    the *projections*, after it, on which the loss acts.
+    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarities` measure, and
+    picture_* (see `picture`, `hardest`), which are for the eye: on another machine they come out otherwise.
+    """
+    fitted = images.fit(
+        run,
+        seed=seed,
+        dataset=dataset,
+        train_split=train_split,
+        evaluate_on=evaluate_on,
+        encoder=encoder,
+        objective=objective,
+        tau_plus=tau_plus,
+        beta=beta,
+        negatives=negatives,
+        temperature=temperature,
+        epochs=epochs,
+        batch=batch,
+        size=size,
+        lr=lr,
+        weight_decay=weight_decay,
+        bn_groups=bn_groups,
+        precision=precision,
+        compile=compile,
+    )
+    held_out, labelled = fitted.held_out, fitted.labelled
+    train_features, features = _embed(fitted.model.encoder, labelled), _embed(fitted.model.encoder, held_out)
+    projections = _embed(Projections(fitted.model), held_out)
+    some = first_of_each(held_out.labels, points)
+    probe = evaluation.linear_probe(train_features, labelled.labels, features, held_out.labels)
+    metrics: dict[str, Any] = {
+        "knn": evaluation.knn(train_features, labelled.labels, features, held_out.labels, k=min(200, len(train_features))),
+        "linear": probe.accuracy,
+    }
+    metrics |= {f"features_{name}": value for name, value in neighbourhood(features[some], held_out.labels[some]).items()}
+    metrics |= {f"features_{name}": value for name, value in similarities(features, held_out.labels).items()}
+    metrics |= {f"projections_{name}": value for name, value in similarities(projections, held_out.labels).items()}
+    flat = picture(features[some], perplexity=perplexity, seed=seed)
+    metrics |= {f"picture_{name}": value for name, value in neighbourhood(flat, held_out.labels[some], cosine=False).items()}
+    metrics |= hardest(projections, held_out.labels, drawn=drawn, anchors=anchors, shown=shown, temperature=temperature)
+    metrics |= {"picture_points": some.tolist(), "picture_tsne": flat.round().int().tolist()}
+    return metrics | images.last(fitted.log)
+
+
+def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
+    """t-SNE of features [n, d] in the cosine's metric, [n, 2], centred, its half width `SCALE`. scikit-learn's, from the features' PCA."""
+    from sklearn.manifold import TSNE
+
+    x = nn.functional.normalize(features, dim=1).double().cpu().numpy()  # on the sphere, Euclid's distance orders as the cosine does
+    few = environment.dry() or len(x) < 50
+    steps, start = (250, "random") if few else (1000, "pca")
+    tsne = TSNE(perplexity=min(perplexity, (len(x) - 1) / 3), init=start, random_state=seed, max_iter=steps)
+    flat = torch.from_numpy(np.asarray(tsne.fit_transform(x), dtype=np.float64))
+    flat = flat - flat.mean(0)
+    return flat * (SCALE / flat.abs().max())
+
+
+def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> dict[str, float]:
+    """How well classes keep together among points [n, d], in cosine distance or in Euclid's.
+
+    knn10: the share of points of which the NEIGHBOURS nearest other points vote for the right class, equal votes counting for their share;
+    silhouette: its mean over the points, in [-1, 1]; overlap: of distances within and between classes (see `overlap`).
+    """
+    wide = embedding.double()
+    wide = nn.functional.normalize(wide, dim=1) if cosine else wide
+    distance = 1 - wide @ wide.T if cosine else torch.cdist(wide, wide)
+    n = len(wide)
+    nearest = distance.clone().fill_diagonal_(torch.inf).topk(min(NEIGHBOURS, n - 1), largest=False).indices
+    votes = nn.functional.one_hot(labels[nearest]).sum(1)  # [n, classes]
+    classes = nn.functional.one_hot(labels).double()  # [n, classes]
+    sums, count = distance.fill_diagonal_(0) @ classes, classes.sum(0)
+    own = sums.gather(1, labels[:, None])[:, 0] / (count[labels] - 1).clamp_min(1)
+    other = (sums / count).masked_fill(classes.bool(), torch.inf).amin(1)
+    widths = torch.where(count[labels] > 1, (other - own) / torch.maximum(own, other).clamp_min(1e-12), 0.0)
+    above = torch.triu(torch.ones(n, n, dtype=torch.bool, device=distance.device), 1)
+    same = labels[:, None] == labels
+    top = float(distance.max())
+    bins = [torch.histc(distance[above & of].float(), BINS, 0.0, top) for of in (same, ~same)]
+    return {
+        "knn10": evaluation.top_r(votes.double(), labels, 1),
+        "silhouette": round(float(widths.mean()), 4),
+        "overlap": round(overlap(*bins), 4),
+    }
+
+
+def similarities(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Cosine similarity of all pairs of points [n, d], by whether their labels agree (robinson2021, Figures 5 and 8 to 10).
+
+    same, different: shares of the pairs in each of BINS bins over [-1, 1]; overlap: of the two, on bins of a tenth of that width; auc: the
+    chance that a pair of one class is more similar than a pair of two; mean_same, mean_different.
+    """
+    unit = nn.functional.normalize(embedding.float(), dim=1)
+    cosine = (unit @ unit.T).clamp(-1, 1)
+    above = torch.triu(torch.ones_like(cosine, dtype=torch.bool), 1)
+    agree = labels[:, None] == labels
+    of_same, of_different = cosine[above & agree], cosine[above & ~agree]
+    fine = [torch.histc(values, 100 * BINS, -1.0, 1.0).double() for values in (of_same, of_different)]
+    medium = [counts.view(10 * BINS, -1).sum(1) for counts in fine]
+    coarse = [counts.view(BINS, -1).sum(1) / counts.sum() for counts in fine]
+    same, different = (counts / counts.sum() for counts in fine)
+    return {
+        "same": [round(share, 4) for share in coarse[0].tolist()],
+        "different": [round(share, 4) for share in coarse[1].tolist()],
+        "overlap": round(overlap(*medium), 4),
+        "auc": round(float((same * (different.cumsum(0) - different / 2)).sum()), 4),
+        "mean_same": round(float(of_same.double().mean()), 4),
+        "mean_different": round(float(of_different.double().mean()), 4),
+    }
+
+
+def overlap(one: Tensor, other: Tensor) -> float:
+    """What two histograms over the same bins, [bins] each, have in common: 1 for equal ones, 0 for disjoint ones."""
+    return float(torch.minimum(one / one.sum(), other / other.sum()).sum())
+
+
+def hardest(embedding: Tensor, labels: Tensor, *, drawn: int, anchors: int, shown: int, temperature: float) -> dict[str, Any]:
+    """Hard negatives in batches of `drawn` points of embedding [n, d] (robinson2021, Figure 12), and how many are false ones.
+
+    Batches are drawn without replacement, the same for every encoder; every point of a batch is an anchor, the others its negatives.
+    false_hardest: the share of the anchor's class among its `shown` most similar negatives; false_uniform: among all; false_weight: for
+    each of BETAS, the mean share of the weights e^{beta s/t} that lies on the anchor's class.
+    picture_anchors: [anchors], of the first batch, classes in order; picture_hardest, picture_random: [anchors][shown] indices.
+    """
+    unit = nn.functional.normalize(embedding.float(), dim=1).cpu()
+    labels = labels.cpu()
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(unit), generator=generator)
+    drawn = min(drawn, len(unit))
+    shown = min(shown, drawn - 1)
+    found: list[Tensor] = []
+    pictures: dict[str, Any] = {}
+    for batch in order[: len(order) // drawn * drawn].split(drawn):
+        cosine = (unit[batch] @ unit[batch].T).fill_diagonal_(-torch.inf)
+        top = cosine.topk(shown, 1).indices  # [drawn, shown]
+        false = (labels[batch][:, None] == labels[batch]).float().fill_diagonal_(0)
+        weight = torch.stack([((beta / temperature * cosine).fill_diagonal_(-torch.inf)).softmax(1).mul(false).sum(1) for beta in BETAS])
+        found.append(torch.stack([false.gather(1, top).mean(1), false.sum(1) / (drawn - 1), *weight]))  # [2 + betas, drawn]
+        if not pictures:
+            own = labels[batch]
+            chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][:anchors]
+            others = [torch.randperm(drawn - 1, generator=generator)[:shown] for _ in chosen]
+            pictures = {
+                "picture_anchors": batch[chosen].tolist(),
+                "picture_hardest": batch[top[chosen]].tolist(),
+                "picture_random": [batch[other + (other >= at)].tolist() for at, other in zip(chosen, others, strict=True)],
+            }
+    shares = [round(share, 4) for share in torch.cat(found, 1).mean(1).tolist()]
+    return {"false_hardest": shares[0], "false_uniform": shares[1], "false_weight": shares[2:], **pictures}
+
+
+def first_of_each(labels: Tensor, size: int) -> Tensor:
+    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
+    present, count = labels.unique(return_counts=True)
+    each = max(1, min(size // len(present), int(count.min())))
+    return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
+
+
+class Projections(nn.Module):
+    """The projections alone of a `SimCLR` model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)[1]
+
+
+def _embed(body: nn.Module, data: datasets.Dataset) -> Tensor:
+    return evaluation.features_of(body, data.images, transform=_normalised).float()
+
+
+def _normalised(batch: Tensor) -> Tensor:
+    return augment.normalise(batch).contiguous(memory_format=torch.channels_last)
