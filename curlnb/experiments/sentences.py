@@ -258,11 +258,14 @@ def _diverged(tasks: tuple[str, ...] | list[str], said: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> float:
-    """Share of sentences of a held-out book whose successor is, of all other sentences of their batch, the one that f and g score
-    highest.""" z = encode(model, books, words=words) half, size = z.shape[1] // 2, min(batch, len(books)) right = [] for own in
-    torch.arange(blocks(len(books), size) * size, device=z.device).split(size): scores = (z[own, :half] @ z[own,
-    half:].T).fill_diagonal_(-torch.inf) right.append(scores.argmax(1)[:-1] == torch.arange(1, size, device=z.device)) return
-    float(torch.cat(right).float().mean())
+    """Share of a held-out book's sentences whose successor scores highest (f of one, g of the other) among all others of their batch."""
+    z = encode(model, books, words=words)
+    half, size = z.shape[1] // 2, min(batch, len(books))
+    right = []
+    for own in torch.arange(blocks(len(books), size) * size, device=z.device).split(size):
+        scores = (z[own, :half] @ z[own, half:].T).fill_diagonal_(-torch.inf)
+        right.append(scores.argmax(1)[:-1] == torch.arange(1, size, device=z.device))
+    return float(torch.cat(right).float().mean())
 
 
 def judge(
