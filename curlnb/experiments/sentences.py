@@ -42,6 +42,7 @@ def quick_thoughts(
     word_dim: int | None = None,
     vocabulary: int = 50_000,
     words: int = 30,
+    first: int | None = None,
     batch: int = 400,
     epochs: int = 1,
     lr: float = 5e-4,
@@ -54,10 +55,10 @@ def quick_thoughts(
 
     method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta (`objective`); "untrained" leaves the random
     encoders as they are; "mean" is the mean of a sentence's word vectors. weight_clip, floor: as `losses.contrastive_loss`. diagonal,
-    sibling: as `columns`. hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own fixed
-    word vectors, else trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent words.
-    words: sentences are cut behind so many. epochs: passes over the books. clip_norm: gradients longer than that are shortened. inner: as
-    `senteval.cross_validated`.
+    sibling: as `columns`. hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own
+    fixed word vectors, else trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent
+    words. words: sentences are cut behind so many. first: train on the books' first so many sentences only. epochs: passes over the
+    books. clip_norm: gradients longer than that are shortened. inner: as `senteval.cross_validated`.
 
     Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and MSRP_f1; next (share of
     held-out sentences whose successor has the highest score of its batch); for trained methods by the end of training loss, clamped (share
@@ -76,7 +77,9 @@ def quick_thoughts(
     if method in OBJECTIVES:
         options = {"tau_plus": tau_plus, "beta": beta, "weight_clip": weight_clip, "floor": floor, "diagonal": diagonal, "sibling": sibling}
         try:
-            log = learn(run, model, books, options, seed=seed, words=words, batch=batch, epochs=epochs, lr=lr, clip_norm=clip_norm)
+            log = learn(
+                run, model, books, options, seed=seed, words=words, first=first, batch=batch, epochs=epochs, lr=lr, clip_norm=clip_norm
+            )
         except TrainingError as error:
             if floor is not None:
                 raise
@@ -212,6 +215,7 @@ def learn(
     *,
     seed: int,
     words: int,
+    first: int | None,
     batch: int,
     epochs: int,
     lr: float,
@@ -222,7 +226,7 @@ def learn(
     TrainingError where the loss is not finite.
     """
     assert isinstance(model, TwoEncoders)
-    count, place = blocks(len(books), batch), torch.arange(batch, device=run.device)
+    count, place = blocks(len(books) if first is None else min(first, len(books)), batch), torch.arange(batch, device=run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps")
     optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(model.parameters(), clip_norm) and None)
 
