@@ -46,8 +46,14 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
 
 def moved(found: Texts, device: str | torch.device) -> Texts:
     """The same on another device."""
-    tensors = {field: getattr(found, field) for field in ("tokens", "starts", "labels", "vectors", "sentiment")}
-    return replace(found, **{field: None if t is None else t.to(device) for field, t in tensors.items()})
+    return replace(
+        found,
+        tokens=found.tokens.to(device),
+        starts=found.starts.to(device),
+        labels=found.labels.to(device),
+        vectors=found.vectors.to(device),
+        sentiment=None if found.sentiment is None else found.sentiment.to(device),
+    )
 
 
 def digest(name: str) -> str:
