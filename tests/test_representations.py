@@ -138,3 +138,18 @@ def test_the_first_of_each_class_are_alike_many():
     labels = torch.tensor([0, 0, 2, 2, 2, 5, 0, 5])
     assert first_of_each(labels, 6).tolist() == [0, 1, 2, 3, 5, 7]
     assert first_of_each(labels, 2).tolist() == [0, 2, 5]
+
+
+def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):
+    """t-SNE's places turn over with the last bit; accuracies beside them must still agree everywhere."""
+    from curlnb import reference
+
+    old = {"experiment": "representations.look", "parameters": {}, "seed": 0, "machine": {"cpu": "one"}}
+    old["metrics"] = {"linear": 0.5, "features_silhouette": -0.1, "picture_tsne": [[1, 2]]}
+    fresh = {"machine": {"cpu": "one"}, "metrics": {"linear": 0.51, "features_silhouette": -0.12, "picture_tsne": [[7, 0]]}}
+    monkeypatch.setattr(reference, "Store", lambda root: type("Empty", (), {"run": lambda *a: fresh})())
+    assert len(reference.recompute(old)) == 3
+    fresh["machine"] = {"cpu": "another"}
+    assert reference.recompute(old) == []
+    fresh["metrics"]["linear"] = 0.6
+    assert [line.split()[1] for line in reference.recompute(old)] == ["linear:"]
