@@ -70,7 +70,7 @@ def quick_thoughts(
     if (tau_plus and method not in ("debiased", "hard")) or (beta and method != "hard"):
         raise ValueError(f"method {method!r} takes no {'beta' if beta else 'tau_plus'}; 'debiased' takes tau_plus, 'hard' both")
     if environment.dry():
-        batch, epochs, words = min(batch, 20), min(epochs, 1), min(words, 8)
+        batch, epochs, words, hidden, inner = min(batch, 20), min(epochs, 1), min(words, 8), min(hidden, 8), 1
     books, number = _books(dataset, "train", run.device, word_dim, vocabulary, environment.dry())
     model = encoders(books, hidden, word_dim, mean=method == "mean").to(run.device)
     log: dict[str, list[float]] = {}
