@@ -46,8 +46,8 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
 
 def moved(found: Texts, device: str | torch.device) -> Texts:
     """The same on another device."""
-    tensors = {field: getattr(found, field) for field in ("tokens", "starts", "labels", "vectors", "sentiment")}
-    return replace(found, **{field: None if t is None else t.to(device) for field, t in tensors.items()})
+    tensors = {field: getattr(found, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
+    return replace(found, **tensors, sentiment=None if found.sentiment is None else found.sentiment.to(device))
 
 
 def digest(name: str) -> str:

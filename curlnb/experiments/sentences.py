@@ -228,7 +228,11 @@ def learn(
     assert isinstance(model, TwoEncoders)
     count, place = blocks(len(books) if first is None else min(first, len(books)), batch), torch.arange(batch, device=run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps")
-    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(model.parameters(), clip_norm) and None)
+
+    def shorten(*_: Any) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+
+    optimizer.register_step_pre_hook(shorten)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         samples = int(index) * batch + place
