@@ -72,6 +72,7 @@ def quick_thoughts(
         raise ValueError(f"method {method!r} takes no {'beta' if beta else 'tau_plus'}; 'debiased' takes tau_plus, 'hard' both")
     if environment.dry():
         batch, epochs, words, hidden, inner = min(batch, 20), min(epochs, 1), min(words, 8), min(hidden, 8), 1
+    word_dim = None if method == "mean" else word_dim  # which takes the vectors that there are
     books, number = _books(dataset, "train", run.device, word_dim, vocabulary, environment.dry())
     model = encoders(books, hidden, word_dim, mean=method == "mean").to(run.device)
     log: dict[str, list[float]] = {}
