@@ -44,7 +44,8 @@ def logistic(x: Tensor, y: Tensor, weight: Tensor, C: Tensor, *, classes: int, t
     penalty[d] = 1e-6 * n  # keeps the factor safe; the gradient has no such term, so the minimum is scikit-learn's
     values, group = torch.unique(C, return_inverse=True)
     bound = values[:, None, None] * (0.25 if binary else 0.5) * (one.T @ one) + torch.diag(penalty)
-    inverse = torch.linalg.inv(bound)[group]  # [m, d + 1, d + 1]
+    inverse = torch.linalg.inv(bound)  # [values, d + 1, d + 1]
+    alike = [(group == value).nonzero()[:, 0] for value in range(len(values))]
     rows, m = 1 if binary else classes, len(C)
     target = (y[None] == torch.arange(1 if binary else 0, classes, device=y.device)[:, None]).to(x.dtype)  # [rows, n]
     w = x.new_zeros(rows, d + 1, m)
@@ -56,7 +57,9 @@ def logistic(x: Tensor, y: Tensor, weight: Tensor, C: Tensor, *, classes: int, t
         gradient = C * (one.T @ wrong.reshape(n, -1)).reshape(d + 1, rows, m).transpose(0, 1) + shrink * ahead
         if step % 10 == 9 and bool((gradient.abs().amax((0, 1)) <= tolerance * C * n).all()):
             break
-        after = ahead - torch.einsum("mde,rem->rdm", inverse, gradient)
+        after = ahead.clone()
+        for factor, fits in zip(inverse, alike, strict=True):
+            after[:, :, fits] -= factor @ gradient[:, :, fits]
         over = ((after - w) * (ahead - after)).sum((0, 1)) > 0  # the momentum points uphill
         momentum = torch.where(over, 1.0, momentum)
         following = (1 + (1 + 4 * momentum**2).sqrt()) / 2

@@ -318,7 +318,7 @@ def dry(monkeypatch: pytest.MonkeyPatch) -> None:
         {"method": "biased", "tasks": ("MR", "TREC", "MSRP")},
         {"method": "hard", "beta": 2.0, "tau_plus": 0.01, "diagonal": "zero", "sibling": "in", "tasks": ("MR",)},
         {"method": "debiased", "tau_plus": 0.01, "word_dim": 7, "vocabulary": 30, "tasks": ("MPQA",)},
-        {"method": "mean", "tasks": ("TREC",)},
+        {"method": "mean", "tasks": ("TREC",), "word_dim": 7},
     ],
 )
 def test_the_experiment_runs_and_names_its_measures(tmp_path: Path, dry: None, options: dict) -> None:

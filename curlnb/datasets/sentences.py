@@ -46,14 +46,8 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
 
 def moved(found: Texts, device: str | torch.device) -> Texts:
     """The same on another device."""
-    return replace(
-        found,
-        tokens=found.tokens.to(device),
-        starts=found.starts.to(device),
-        labels=found.labels.to(device),
-        vectors=found.vectors.to(device),
-        sentiment=None if found.sentiment is None else found.sentiment.to(device),
-    )
+    tensors = {field: getattr(found, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
+    return replace(found, **tensors, sentiment=None if found.sentiment is None else found.sentiment.to(device))
 
 
 def digest(name: str) -> str:

@@ -57,8 +57,9 @@ def quick_thoughts(
     encoders as they are; "mean" is the mean of a sentence's word vectors. weight_clip, floor: as `losses.contrastive_loss`. diagonal,
     sibling: as `columns`. hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own
     fixed word vectors, else trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent
-    words. words: sentences are cut behind so many. first: train on the books' first so many sentences only. epochs: passes over the
-    books. clip_norm: gradients longer than that are shortened. inner: as `senteval.cross_validated`.
+    words. words: the books' sentences are cut behind so many; the tasks' are read whole. first: train on the books' first so many
+    sentences only. epochs: passes over the books. clip_norm: gradients longer than that are shortened. inner: as
+    `senteval.cross_validated`.
 
     Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and MSRP_f1; next (share of
     held-out sentences whose successor has the highest score of its batch); for trained methods by the end of training loss, clamped (share
@@ -70,7 +71,8 @@ def quick_thoughts(
     if (tau_plus and method not in ("debiased", "hard")) or (beta and method != "hard"):
         raise ValueError(f"method {method!r} takes no {'beta' if beta else 'tau_plus'}; 'debiased' takes tau_plus, 'hard' both")
     if environment.dry():
-        batch, epochs, words = min(batch, 20), min(epochs, 1), min(words, 8)
+        batch, epochs, words, hidden, inner = min(batch, 20), min(epochs, 1), min(words, 8), min(hidden, 8), 1
+    word_dim = None if method == "mean" else word_dim  # which takes the vectors that there are
     books, number = _books(dataset, "train", run.device, word_dim, vocabulary, environment.dry())
     model = encoders(books, hidden, word_dim, mean=method == "mean").to(run.device)
     log: dict[str, list[float]] = {}
@@ -90,7 +92,7 @@ def quick_thoughts(
         None if method == "mean" else next_sentence(model, _held_out(dataset, run.device, number, environment.dry()), words, batch)
     )
     for task in tasks if evaluate_tasks else ():
-        score = judge(model, task, books, number, run.device, words, folds, inner)
+        score = judge(model, task, books, number, run.device, folds, inner)
         metrics |= {task: score.accuracy, f"{task}_dev": score.dev} | ({"MSRP_f1": score.f1} if task == "MSRP" else {})
     return metrics
 
@@ -229,10 +231,10 @@ def learn(
     count, place = blocks(len(books) if first is None else min(first, len(books)), batch), torch.arange(batch, device=run.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps")
 
-    def clip(*_: object) -> None:
+    def shorten(*_: Any) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
 
-    optimizer.register_step_pre_hook(clip)
+    optimizer.register_step_pre_hook(shorten)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         samples = int(index) * batch + place
@@ -282,7 +284,6 @@ def judge(
     books: Texts,
     number: Tensor | None,
     device: torch.device,
-    words: int | None,
     folds: int = 10,
     inner: int = 9,
 ) -> senteval.Score:
@@ -290,7 +291,7 @@ def judge(
 
     def features(split: str) -> tuple[Tensor, Tensor]:
         data = _renumbered(_read(task, split, device, texts.entry_of(books.name).vectors, environment.dry()), number)
-        z = encode(model, data, words=words)
+        z = encode(model, data)  # whole sentences, however short those of training were cut
         assert data.sentiment is not None
         return senteval.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
 
