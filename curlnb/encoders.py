@@ -38,8 +38,9 @@ def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
 
     name: "cnn", a small network for the CPU (128 features, 0.09 M parameters); "resnet18", "resnet34", "resnet50", torchvision's with
     the stem for CIFAR (3x3 convolution of stride 1, no max-pooling) and without classifier (512, 512, 2048 features), as in the
-    released code; "vgg16" with an additional 512 x 100 linear layer (arora2019, section 8.1; 100 features), and "vgg16_bn", the
-    same with batch normalisation, since the paper does not say which it used; both need images of at least 32 x 32 pixels.
+    released code; "resnet50-imagenet" with its own stem (7x7 of stride 2, max-pooling), for pictures of 224 pixels; "vgg16" with an
+    additional 512 x 100 linear layer (arora2019, section 8.1; 100 features), and "vgg16_bn", the same with batch normalisation, since
+    the paper does not say which it used; both need images of at least 32 x 32 pixels.
     Initial weights come from torch's global generator. Raises ValueError for an unknown name or in_channels < 1.
     """
     if name not in _BUILDERS:
@@ -54,6 +55,13 @@ def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module
     return nn.Sequential(nn.Linear(in_dim, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out))
 
 
+@torch.no_grad()
+def follow(slow: nn.Module, fast: nn.Module, rate: float) -> None:
+    """Move a momentum copy's parameters by `rate` of the way to the original's; running statistics stay each network's own."""
+    for theirs, ours in zip(slow.parameters(), fast.parameters(), strict=True):
+        theirs.lerp_(ours, rate)
+
+
 def _cnn(in_channels: int) -> tuple[nn.Module, int]:
     # Wide and shallow: about half the time of six layers of 16-32-32-64-64-128 channels.
     channels = (in_channels, 32, 64, 128)
@@ -63,13 +71,16 @@ def _cnn(in_channels: int) -> tuple[nn.Module, int]:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), channels[-1]
 
 
-def _resnet(name: str, feature_dim: int) -> Callable[[int], tuple[nn.Module, int]]:
+def _resnet(name: str, feature_dim: int, *, small_images: bool = True) -> Callable[[int], tuple[nn.Module, int]]:
     def builder(in_channels: int) -> tuple[nn.Module, int]:
         from torchvision import models  # two seconds, which a run of the small network need not pay
 
         network = getattr(models, name)(weights=None)
-        network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
-        network.maxpool = nn.Identity()
+        if small_images:
+            network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
+            network.maxpool = nn.Identity()
+        else:
+            network.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
         network.fc = nn.Identity()
         return network, feature_dim
 
@@ -97,6 +108,7 @@ _BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
     "resnet18": _resnet("resnet18", 512),
     "resnet34": _resnet("resnet34", 512),
     "resnet50": _resnet("resnet50", 2048),
+    "resnet50-imagenet": _resnet("resnet50", 2048, small_images=False),
     "vgg16": _vgg16(batch_norm=False),
     "vgg16_bn": _vgg16(batch_norm=True),
 }

@@ -125,7 +125,7 @@ def mean_classifier(
     if int(count.min()) < needed:
         raise ValueError(f"class {int(count.argmin())} has {int(count.min())} samples, {needed} are needed")
     if per_class is not None:
-        chosen = _place_in_class(labels, generator) < per_class
+        chosen = place_in_class(labels, generator) < per_class
         features, labels, count = features[chosen], labels[chosen], torch.full_like(count, per_class)
     # float64 where there is one, so that the mean of equal features is that feature to the last bit
     wide = torch.float32 if features.device.type == "mps" else torch.float64
@@ -135,7 +135,7 @@ def mean_classifier(
     return (total / count[:, None]).to(torch.promote_types(features.dtype, torch.float32))
 
 
-def _place_in_class(labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def place_in_class(labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Each sample's place among those of its class, 0, 1, ...: in the order given, or shuffled with the generator. Returns [n]."""
     n = len(labels)
     order = torch.arange(n) if generator is None else torch.randperm(n, generator=generator, device=generator.device)
@@ -284,7 +284,7 @@ def _cross_validated_C(features: Tensor, y: Tensor) -> float:
     folds, grid = 5, [10.0**power for power in range(-4, 3)]
     if int(torch.bincount(y).min()) < folds:
         raise ValueError(f'C="cv" needs at least {folds} training samples of every class, the smallest has {int(torch.bincount(y).min())}')
-    fold = _place_in_class(y) % folds
+    fold = place_in_class(y) % folds
     accuracy = torch.zeros(len(grid))
     for held_out, (i, C) in itertools.product(range(folds), enumerate(grid)):
         rest, held = fold != held_out, fold == held_out

@@ -129,7 +129,7 @@ def promote(profile: str = "quick") -> str:
         (fresh / "tables").mkdir(parents=True)
         ledger = claims.read(results / "claims.csv")
         ledger[ledger["notebook"].isin(names)].to_csv(fresh / "claims.csv", index=False, float_format="%.6g", lineterminator="\n")
-        seconds = {name_of(path): status[name_of(path)]["seconds"] for path in books}
+        seconds = {name_of(path): status[name_of(path)]["longest"] for path in books}
         write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
         for table in (results / "tables").rglob("*.csv"):
             place = table.relative_to(results / "tables")

@@ -128,7 +128,8 @@ class _Status:
         return self.states.get(name, {})
 
     def set(self, name: str, state: dict[str, Any]) -> None:
-        self.states[name] = state
+        """longest: the seconds of the longest execution so far, which is the one that trained the notebook's runs."""
+        self.states[name] = state | {"longest": max(state["seconds"], self.get(name).get("longest", 0.0))}
         write_json(self.path, self.states)
 
 

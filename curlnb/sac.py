@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from curlnb import losses
 from curlnb.control import Batch
+from curlnb.encoders import follow
 
 LOG_STD = (-10.0, 2.0)
 
@@ -219,10 +220,3 @@ class Learner:
         self.agent.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-
-
-@torch.no_grad()
-def follow(slow: nn.Module, fast: nn.Module, rate: float) -> None:
-    """Move a momentum copy's parameters by `rate` of the way to the original's."""
-    for theirs, ours in zip(slow.parameters(), fast.parameters(), strict=True):
-        theirs.lerp_(ours, rate)

@@ -81,7 +81,7 @@ def folds(y: Tensor, count: int, seed: int = 1111) -> Tensor:
         raise ValueError(f"{count} folds need {count} samples of every class, the smallest has {smallest}")
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed)).to(y.device)
     fold = torch.empty_like(y)
-    fold[order] = evaluation._place_in_class(y[order]) % count
+    fold[order] = evaluation.place_in_class(y[order]) % count
     return fold
 
 

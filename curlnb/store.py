@@ -46,15 +46,24 @@ class Experiment:
 
     function: Callable[..., dict[str, Any]]
     data: Callable[[dict[str, Any]], str]
+    extends: Callable[..., Any] | None = None
 
     @property
     def name(self) -> str:
         """The last part of the module's name and the function's: `images.simclr`."""
         return f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
 
+    @functools.cached_property
+    def _known(self) -> dict[str, inspect.Parameter]:
+        """The function's own parameters and those of what it extends."""
+        known: dict[str, inspect.Parameter] = {}
+        for function in (self.extends, self.function):
+            known |= dict(inspect.signature(function).parameters) if function else {}
+        return {name: p for name, p in known.items() if name not in ("run", "seed") and p.kind is not p.VAR_KEYWORD}
+
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`given` with defaults filled in; an unknown or missing parameter is an error that names it."""
-        known = {name: p for name, p in inspect.signature(self.function).parameters.items() if name not in ("run", "seed")}
+        known = self._known
         for name in given:
             if name not in known:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(known))}")
@@ -70,8 +79,7 @@ class Experiment:
         A default's value is code, and counts in `code`; so a new parameter leaves older runs' identities as they were.
         """
         full = self.parameters(parameters)
-        defaults = inspect.signature(self.function).parameters
-        asked = {name: value for name, value in full.items() if value != defaults[name].default}
+        asked = {name: value for name, value in full.items() if value != self._known[name].default}
         return _hash([self.name, asked, int(seed), self.data(full)])
 
     @functools.cached_property
@@ -88,11 +96,19 @@ def _like(default: Any, value: Any) -> Any:
     return float(value) if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def experiment(function: Callable[..., dict[str, Any]] | None = None, *, data: Callable[[dict[str, Any]], str] = lambda _: "") -> Any:
-    """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`; `data(parameters)` is the digest of its data."""
+def experiment(
+    function: Callable[..., dict[str, Any]] | None = None,
+    *,
+    data: Callable[[dict[str, Any]], str] = lambda _: "",
+    extends: Callable[..., Any] | None = None,
+) -> Any:
+    """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`; `data(parameters)` is the digest of its data.
+
+    extends: a function to which it passes its `**` arguments on, and whose parameters are its own, too.
+    """
     if function is None:
-        return lambda f: Experiment(f, data)
-    return Experiment(function, data)
+        return lambda f: Experiment(f, data, extends)
+    return Experiment(function, data, extends)
 
 
 def _hash(value: Any) -> str:

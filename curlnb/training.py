@@ -54,7 +54,6 @@ def train(
     before_step: Callable[[float], None] | None = None,
     on_epoch: Callable[[int], Mapping[str, float]] | None = None,
     checkpoint_seconds: float = 60.0,
-    limit_steps: int | None = None,
 ) -> dict[str, list[float]]:
     """Train for `epochs` passes over `samples` samples in shuffled batches of `batch`, the last short one dropped.
 
@@ -62,11 +61,14 @@ def train(
     generator: where `step` draws from; its state is saved, so that a resumed run draws what the uninterrupted one would.
     before_step(done) is told the share of all steps that are done, in [0, 1), for schedules: also by a resumed run.
     on_epoch(epoch) with epoch counted from 1 returns scalars to log, after each epoch.
-    checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the end. limit_steps ends early (dry runs).
+    checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the end. A dry run
+    takes two steps of one epoch.
     Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
     resumed returns the same bits. Raises TrainingError, with the step, at the end of the epoch in which a loss is not finite.
     """
-    steps = samples // batch if limit_steps is None else min(samples // batch, limit_steps)
+    steps = samples // batch
+    if environment.dry():
+        steps, epochs = min(steps, 2), min(epochs, 1)
     if steps == 0:
         raise ValueError(f"a batch of {batch} is larger than the {samples} samples; use a smaller batch")
     epoch, at, seconds_before = 0, 0, 0.0

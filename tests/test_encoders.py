@@ -15,10 +15,11 @@ COUNTS = {
     "resnet18": 11_689_512 - STEM - 513 * 1000,
     "resnet34": 21_797_672 - STEM - 513 * 1000,
     "resnet50": 25_557_032 - STEM - 2049 * 1000,
+    "resnet50-imagenet": 25_557_032 - 2049 * 1000,
     "vgg16": 138_357_544 - (25_089 * 4096 + 4097 * 4096 + 4097 * 1000) + 513 * 100,
     "vgg16_bn": 138_365_992 - (25_089 * 4096 + 4097 * 4096 + 4097 * 1000) + 513 * 100,
 }
-FEATURES = {"cnn": 128, "resnet18": 512, "resnet34": 512, "resnet50": 2048, "vgg16": 100, "vgg16_bn": 100}
+FEATURES = {"cnn": 128, "resnet18": 512, "resnet34": 512, "resnet50": 2048, "resnet50-imagenet": 2048, "vgg16": 100, "vgg16_bn": 100}
 
 
 def noise(*shape: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ import toy
 from torch.nn.functional import normalize
 
 from curlnb import datasets
-from curlnb.encoders import SimCLR, projection_head
+from curlnb.encoders import SimCLR, follow, projection_head
 from curlnb.experiments import images, moco
 from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, similarities
 from curlnb.experiments.optimisers import optimiser, rate
@@ -52,7 +52,7 @@ def test_the_key_network_is_the_exponential_average_of_the_query_network():
         with torch.no_grad():
             for parameter in model.query.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)))
-        model.follow(momentum)
+        follow(model.key, model.query, 1 - momentum)
         for name, parameter in model.query.named_parameters():
             oracle[name] = momentum * oracle[name] + (1 - momentum) * parameter.detach().double()
     for name, parameter in model.key.named_parameters():

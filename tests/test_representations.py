@@ -14,7 +14,6 @@ from curlnb.experiments.representations import (
     BETAS,
     BINS,
     SCALE,
-    first_of_each,
     hardest,
     look,
     neighbourhood,
@@ -136,8 +135,8 @@ def test_the_picture_keeps_clusters_and_its_scale():
 
 def test_the_first_of_each_class_are_alike_many():
     labels = torch.tensor([0, 0, 2, 2, 2, 5, 0, 5])
-    assert first_of_each(labels, 6).tolist() == [0, 1, 2, 3, 5, 7]
-    assert first_of_each(labels, 2).tolist() == [0, 2, 5]
+    assert images.first_of_each(labels, 6).tolist() == [0, 1, 2, 3, 5, 7]
+    assert images.first_of_each(labels, 2).tolist() == [0, 2, 5]
 
 
 def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):

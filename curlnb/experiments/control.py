@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from curlnb import control, environment
 from curlnb.control import CROP, STACK
-from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, follow, initialise
+from curlnb.encoders import follow
+from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise
 from curlnb.store import Run, experiment
 from curlnb.training import train
 
@@ -89,8 +90,7 @@ def representation(
         return loss, {"clamped": clamped}
 
     log = train(
-        run, model, step, optimizer, samples=len(data), batch=batch, epochs=min(epochs, 1) if few else epochs, seed=seed,
-        generator=generator, limit_steps=2 if few else None,
+        run, model, step, optimizer, samples=len(data), batch=batch, epochs=epochs, seed=seed, generator=generator,
     )  # fmt: skip
     seen, seen_test = (features_of(model.encoder, part, size, run.device) for part in (data, test))
     metrics: dict[str, Any] = {}

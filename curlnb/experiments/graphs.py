@@ -75,10 +75,9 @@ def infograph(
         optimizer,
         samples=len(parts),
         batch=1,
-        epochs=min(epochs, 1) if environment.dry() else epochs,
+        epochs=epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
-        limit_steps=2 if environment.dry() else None,
     )
     model.eval()
     with torch.no_grad():

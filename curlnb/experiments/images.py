@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import augment, datasets, distributed, environment, evaluation, losses, sampling, theory
+from curlnb.datasets import imagenet100
 from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
@@ -30,8 +31,23 @@ def network(name: str, channels: int, bn_groups: int = 1) -> SimCLR:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
-def simclr(
+def digest(parameters: dict[str, Any]) -> str:
+    """Of the data that `parameters` name."""
+    return imagenet100.digest() if parameters["dataset"] == imagenet100.NAME else datasets.digest(parameters["dataset"])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model, the data its classifiers are fitted and measured on, the generator where training left it, and the log."""
+
+    model: SimCLR
+    labelled: datasets.Dataset
+    held_out: datasets.Dataset
+    generator: torch.Generator
+    log: dict[str, list[float]]
+
+
+def fit(
     run: Run,
     *,
     seed: int,
@@ -55,14 +71,13 @@ def simclr(
     bn_groups: int | None = None,
     precision: str = "float32",
     compile: bool = False,
-    released_probe: bool = False,
     monitor_every: int = 0,
     monitor_k: int | None = None,
-) -> dict[str, Any]:
-    """Train an encoder on a data set without its labels (save where the objective needs them) and evaluate it with them.
+) -> Fitted:
+    """Train an encoder on a data set without its labels, save where the objective needs them.
 
-    train_split: what is trained on ("train", or STL-10's "train+unlabeled"); evaluate_on: "test", or "validation", a fifth of the
-    labelled training images held out from everything else, on which settings are chosen.
+    dataset: an image set, or "imagenet100". train_split: what is trained on ("train", or STL-10's "train+unlabeled"); evaluate_on: "test",
+    or "validation", a fifth of the labelled training images held out from everything else, on which settings are chosen.
     objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta to 0 in
     equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's for each anchor; None for all,
     views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
@@ -70,79 +85,8 @@ def simclr(
     evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
     torchrun the batch is shared by the ranks (see `distributed`).
     monitor_every: epochs between kNN measurements, 0 for none; monitor_k: of that many equal votes, None for the released code's 200
-    weighted ones. released_probe: the probe of the released code too.
-    Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
-    epoch), knn_curve if monitored, and what `surrogate` returns.
+    weighted ones.
     """
-    fitted = fit(
-        run,
-        seed=seed,
-        dataset=dataset,
-        train_split=train_split,
-        evaluate_on=evaluate_on,
-        encoder=encoder,
-        objective=objective,
-        tau_plus=tau_plus,
-        beta=beta,
-        schedule=schedule,
-        negatives=negatives,
-        views=views,
-        positives=positives,
-        temperature=temperature,
-        epochs=epochs,
-        batch=batch,
-        size=size,
-        lr=lr,
-        weight_decay=weight_decay,
-        bn_groups=bn_groups,
-        precision=precision,
-        compile=compile,
-        monitor_every=monitor_every,
-        monitor_k=monitor_k,
-    )
-    metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
-    return metrics | last(fitted.log)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A trained model, the data its classifiers are fitted and measured on, the generator where training left it, and the log."""
-
-    model: SimCLR
-    labelled: datasets.Dataset
-    held_out: datasets.Dataset
-    generator: torch.Generator
-    log: dict[str, list[float]]
-
-
-def fit(
-    run: Run,
-    *,
-    seed: int,
-    dataset: str,
-    train_split: str = "train",
-    evaluate_on: str = "test",
-    encoder: str = "cnn",
-    objective: str = "biased",
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    schedule: str = "constant",
-    negatives: int | None = None,
-    views: int = 2,
-    positives: str = "augmented",
-    temperature: float = 0.5,
-    epochs: int = 10,
-    batch: int = 256,
-    size: int = 32,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
-    bn_groups: int | None = None,
-    precision: str = "float32",
-    compile: bool = False,
-    monitor_every: int = 0,
-    monitor_k: int | None = None,
-) -> Fitted:
-    """The training of `simclr`, whose arguments these are, for experiments that look at the encoder with other eyes."""
     _check(objective, positives, schedule, tau_plus, beta, views)
     data, labelled, held_out = splits(dataset, train_split, evaluate_on, run.device)
     batch = min(batch, 4) if environment.dry() else batch
@@ -193,14 +137,25 @@ def fit(
         optimizer,
         samples=len(data.images),
         batch=batch,
-        epochs=min(epochs, 1) if environment.dry() else epochs,
+        epochs=epochs,
         seed=seed,
         generator=generator,
         before_step=before_step,
         on_epoch=monitor,
-        limit_steps=2 if environment.dry() else None,
     )
     return Fitted(model, labelled, held_out, generator, log)
+
+
+@experiment(data=digest, extends=fit)
+def simclr(run: Run, *, seed: int, released_probe: bool = False, **training: Any) -> dict[str, Any]:
+    """Train as `fit` says, whose arguments `training` are, and evaluate the encoder with labels. released_probe: the released code's, too.
+
+    Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
+    epoch), knn_curve if monitored, and what `surrogate` returns.
+    """
+    fitted = fit(run, seed=seed, **training)
+    metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
+    return metrics | last(fitted.log)
 
 
 def last(log: dict[str, list[float]]) -> dict[str, Any]:
@@ -244,7 +199,7 @@ def evaluate(
     body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
 ) -> dict[str, Any]:
     """All that is measured on a trained encoder: kNN, the `frozen` probe, the `released` one on demand, and arora2019's two losses."""
-    train_x, test_x = _features(body, labelled), _features(body, held_out)
+    train_x, test_x = features(body, labelled), features(body, held_out)
     probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
     metrics: dict[str, Any] = {
         "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
@@ -271,7 +226,7 @@ def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
 
     Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>.
     """
-    some = _balanced(labels, WORLD)
+    some = first_of_each(labels, WORLD)
     metrics: dict[str, Any] = {}
     for kind in ("hinge", "logistic"):
         worlds = [theory.empirical_pair_losses(scale * features[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
@@ -285,7 +240,7 @@ def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def splits(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
-    """What is trained on, what the classifiers are fitted on, and what they are measured on."""
+    """What is trained on, what the classifiers are fitted on, and what they are measured on, whole on `device` (ImageNet-100: 25 GB)."""
     labelled = _load(name, "train", device, environment.dry())
     if evaluate_on == "validation":
         fit, validation = datasets.holdout(labelled, 0.2, seed=0)
@@ -305,10 +260,10 @@ def _few(data: datasets.Dataset) -> datasets.Dataset:
 
 @functools.lru_cache(maxsize=3)  # decoding and verifying take half a second, and a process does many runs
 def _load(name: str, split: str, device: torch.device, dry: bool) -> datasets.Dataset:
-    return datasets.load(name, split, device=device)
+    return imagenet100.load(split, device) if name == imagenet100.NAME else datasets.load(name, split, device=device)
 
 
-def _features(body: nn.Module, data: datasets.Dataset) -> Tensor:
+def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
     return evaluation.features_of(body, data.images, transform=_normalised).float()
 
 
@@ -317,16 +272,16 @@ def _normalised(images: Tensor) -> Tensor:
 
 
 def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, k: int | None) -> float:
-    train_x, test_x = _features(body, labelled), _features(body, held_out)
+    train_x, test_x = features(body, labelled), features(body, held_out)
     temperature = None if k else 0.5
     return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(k or 200, len(train_x)), temperature=temperature)
 
 
-def _balanced(labels: Tensor, size: int) -> Tensor:
-    """The first samples of every class, alike many of each, `size` in all at most."""
-    classes = int(labels.max()) + 1
-    each = max(1, min(size // classes, int(torch.bincount(labels).min())))
-    return torch.cat([(labels == c).nonzero()[:each, 0] for c in range(classes)])
+def first_of_each(labels: Tensor, size: int) -> Tensor:
+    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
+    present, count = labels.unique(return_counts=True)
+    each = max(1, min(size // len(present), int(count.min())))
+    return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
 
 
 def _check(objective: str, positives: str, schedule: str, tau_plus: float, beta: float, views: int) -> None:

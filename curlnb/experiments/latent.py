@@ -132,11 +132,10 @@ def learn(
             torch.optim.Adam(twin.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps"),
             samples=len(world.labels) if supervised else len(world.labels) // size,
             batch=batch if supervised else batch // size,
-            epochs=min(epochs, 1) if dry else epochs,
+            epochs=epochs,
             seed=seed,
             generator=generator,
             on_epoch=(lambda _: tracked()) if track else None,
-            limit_steps=2 if dry else None,
         )
         metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
     few = sampling.subset(world.labels, FEW, seed)

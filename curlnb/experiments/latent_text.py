@@ -196,10 +196,9 @@ def _train_on_blocks(
         torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps"),
         samples=len(fit) // size,
         batch=batch // size,
-        epochs=min(epochs, 1) if environment.dry() else epochs,
+        epochs=epochs,
         seed=seed,
         generator=generator,
-        limit_steps=2 if environment.dry() else None,
     )
     return {"train_loss": log["loss"][-1]}
 

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from curlnb import augment, datasets, environment, losses
-from curlnb.encoders import SimCLR
+from curlnb.encoders import SimCLR, follow
 from curlnb.experiments import images
-from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.experiments.optimisers import optimiser, scheduler
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
 
@@ -19,7 +19,7 @@ class MoCo(nn.Module):
     """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint must hold.
 
     keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first; place: 0-dim, where the next key goes.
-    The key network's parameters take no gradient; `follow` moves them.
+    The key network's parameters take no gradient; `encoders.follow` moves them.
     """
 
     keys: Tensor
@@ -33,13 +33,6 @@ class MoCo(nn.Module):
         self.register_buffer("keys", F.normalize(torch.randn(queue, dim), dim=1))
         self.register_buffer("owner", torch.full((queue,), -1))
         self.register_buffer("place", torch.zeros((), dtype=torch.long))
-
-    @torch.no_grad()
-    def follow(self, momentum: float) -> None:
-        """key = momentum key + (1 - momentum) query, parameter by parameter; batch norm's running statistics are each network's own."""
-        mine: list[Tensor] = [parameter.data for parameter in self.key.parameters()]
-        theirs: list[Tensor] = [parameter.data for parameter in self.query.parameters()]
-        torch._foreach_lerp_(mine, theirs, 1 - momentum)
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, owner: Tensor) -> None:
@@ -107,7 +100,7 @@ def moco_v2(
     embed_key = accelerated(lambda x: model.key(x)[1], run, precision=precision, compile=compile)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        model.follow(momentum)
+        follow(model.key, model.query, 1 - momentum)
         q = embed(view(samples))
         order = torch.randperm(len(samples), generator=generator, device=samples.device)
         with torch.no_grad():
@@ -125,10 +118,6 @@ def moco_v2(
         model.enqueue(k, samples)
         return loss, seen
 
-    def before_step(done: float) -> None:
-        for group in optimizer_.param_groups:
-            group["lr"] = rate(lr, done, cosine=cosine)
-
     log = train(
         run,
         model,
@@ -136,11 +125,10 @@ def moco_v2(
         optimizer_,
         samples=len(data.images),
         batch=batch,
-        epochs=min(epochs, 1) if environment.dry() else epochs,
+        epochs=epochs,
         seed=seed,
         generator=generator,
-        before_step=before_step,
-        limit_steps=2 if environment.dry() else None,
+        before_step=scheduler(optimizer_, lr, cosine=cosine),
     )
     metrics = images.evaluate(model.query.encoder, labelled, held_out, generator)
     return {name: value for name, value in metrics.items() if not name.startswith("L_")} | images.last(log)

@@ -1,19 +1,14 @@
 """Contrastive multiview coding of images: lightness against colour, biased and debiased (chuang2020, Section 5.2 and Table 1)."""
 
-import dataclasses
-import functools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.models import resnet50
 
 from curlnb import augment, datasets, environment, evaluation, losses
-from curlnb.datasets import imagenet100
-from curlnb.encoders import SimCLR, projection_head
 from curlnb.experiments import images, moco
-from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.experiments.optimisers import optimiser, scheduler
 from curlnb.store import Run, experiment
 from curlnb.training import accelerated, train
 
@@ -63,7 +58,7 @@ class Multiview(nn.Module):
 
     def __init__(self, name: str, bank: int = 0) -> None:
         super().__init__()
-        self.light, self.colour = (network(name, channels) for channels in (1, 2))
+        self.light, self.colour = (images.network(name, channels) for channels in (1, 2))
         dim = moco.dimension(self.light)
         self.register_buffer("bank", F.normalize(torch.randn(2, bank, dim), dim=2))
 
@@ -91,20 +86,7 @@ class Features(nn.Module):
         return torch.cat([self.model.light(light)[0], self.model.colour(colour)[0]], 1)
 
 
-def network(name: str, channels: int) -> SimCLR:
-    """`images.network`, and "resnet50-imagenet": ResNet-50 with its own stem (7x7 of stride 2, max-pooling) for pictures of 224 pixels."""
-    if name != "resnet50-imagenet":
-        return images.network(name, channels)
-    body = resnet50(weights=None)
-    body.conv1, body.fc = nn.Conv2d(channels, 64, 7, 2, 3, bias=False), nn.Identity()
-    return SimCLR(body, projection_head(2048)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def digest(parameters: dict[str, Any]) -> str:
-    return imagenet100.digest() if parameters["dataset"] == imagenet100.NAME else datasets.digest(parameters["dataset"])
-
-
-@experiment(data=digest)
+@experiment(data=images.digest)
 def cmc(
     run: Run,
     *,
@@ -143,7 +125,7 @@ def cmc(
         raise ValueError(
             f"negatives is {negatives!r} with bank={bank}: a bank needs a number of negatives, a batch takes all it has (None)"
         )
-    data, labelled, held_out = splits(dataset, evaluate_on, run.device)
+    data, labelled, held_out = images.splits(dataset, "train", evaluate_on, run.device)
     if data.images.shape[1] != 3:
         raise ValueError(f"{dataset} has {data.images.shape[1]} channel: contrastive multiview coding needs colour, three channels")
     if environment.dry():
@@ -166,10 +148,6 @@ def cmc(
         seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
         return torch.stack(found).sum(), seen
 
-    def before_step(done: float) -> None:
-        for group in optimizer_.param_groups:
-            group["lr"] = rate(lr, done, milestones=milestones or ())
-
     log = train(
         run,
         model,
@@ -177,11 +155,10 @@ def cmc(
         optimizer_,
         samples=len(data.images),
         batch=batch,
-        epochs=min(epochs, 1) if environment.dry() else epochs,
+        epochs=epochs,
         seed=seed,
         generator=generator,
-        before_step=before_step,
-        limit_steps=2 if environment.dry() else None,
+        before_step=scheduler(optimizer_, lr, milestones=milestones or ()),
     )
     return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, batch)} | images.last(log)
 
@@ -252,28 +229,6 @@ def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
                 both = (losses.clamped_fraction(pos, neg, temperature=t, tau_plus=tau) for pos, neg in in_batch(*z))
                 shares[index] += float(sum(both)) / 2 / len(parts)
     return [round(share, 4) for share in shares.tolist()]
-
-
-def splits(name: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
-    """`images.splits`, and of ImageNet-100 the same parts, whole on `device`: 25 GB."""
-    if name != imagenet100.NAME:
-        return images.splits(name, "train", evaluate_on, device)
-    labelled = _imagenet100("train", device, environment.dry())
-    if evaluate_on == "validation":
-        fit, validation = datasets.holdout(labelled, 0.2, seed=0)
-        return fit, fit, validation
-    test = _imagenet100("test", device, environment.dry())
-    return (labelled, _few(labelled), _few(test)) if environment.dry() else (labelled, labelled, test)
-
-
-def _few(data: datasets.Dataset) -> datasets.Dataset:
-    some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
-    return dataclasses.replace(data, images=data.images[some], labels=data.labels[some])
-
-
-@functools.lru_cache(maxsize=2)
-def _imagenet100(split: str, device: torch.device, dry: bool) -> datasets.Dataset:
-    return imagenet100.load(split, device)
 
 
 def _unit_range(batch: Tensor) -> Tensor:

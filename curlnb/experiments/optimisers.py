@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -20,6 +20,18 @@ def optimiser(name: str, model: nn.Module, lr: float, weight_decay: float, devic
     if name == "sgd":
         return torch.optim.SGD(trained, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, fused=device.type != "mps")
     raise ValueError(f"optimiser {name!r} is unknown; use one of {', '.join(OPTIMISERS)}")
+
+
+def scheduler(
+    optimizer: torch.optim.Optimizer, lr: float, *, cosine: bool = False, milestones: Sequence[float] = ()
+) -> Callable[[float], None]:
+    """`training.train`'s before_step that sets the learning rate to `rate`."""
+
+    def before_step(done: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate(lr, done, cosine=cosine, milestones=milestones)
+
+    return before_step
 
 
 def rate(lr: float, done: float, *, cosine: bool = False, milestones: Sequence[float] = ()) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, evaluation
+from curlnb import environment, evaluation
 from curlnb.experiments import images
 from curlnb.store import Run, experiment
 
@@ -17,35 +17,19 @@ BETAS = (0.0, 0.5, 1.0, 2.0, 6.0)  # at which the weights' share on false negati
 SCALE = 1000  # pictures are kept as whole thousandths of their half width
 
 
-@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+@experiment(data=images.digest, extends=images.fit)
 def look(
     run: Run,
     *,
     seed: int,
-    dataset: str = "cifar10-mini",
-    train_split: str = "train",
-    evaluate_on: str = "test",
-    encoder: str = "cnn",
-    objective: str = "biased",
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    negatives: int | None = None,
-    temperature: float = 0.5,
-    epochs: int = 10,
-    batch: int = 256,
-    size: int = 32,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
-    bn_groups: int | None = None,
-    precision: str = "float32",
-    compile: bool = False,
     points: int = 500,
     perplexity: float = 30.0,
     drawn: int = 128,
     anchors: int = 4,
     shown: int = 10,
+    **training: Any,
 ) -> dict[str, Any]:
-    """Train as `images.simclr` does (the arguments down to `compile` are its own), then look at the evaluation split's embeddings.
+    """Train as `images.simclr` does (`training` are the arguments of `images.fit`), then look at the evaluation split's embeddings.
 
     points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's. drawn: images in the batch from which
     robinson2021's Figure 12 takes its negatives; anchors: how many of them are kept as examples, one a class; shown: negatives of each.
@@ -54,31 +38,11 @@ def look(
     Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarities` measure, and
     picture_* (see `picture`, `hardest`), which are for the eye: on another machine they come out otherwise.
     """
-    fitted = images.fit(
-        run,
-        seed=seed,
-        dataset=dataset,
-        train_split=train_split,
-        evaluate_on=evaluate_on,
-        encoder=encoder,
-        objective=objective,
-        tau_plus=tau_plus,
-        beta=beta,
-        negatives=negatives,
-        temperature=temperature,
-        epochs=epochs,
-        batch=batch,
-        size=size,
-        lr=lr,
-        weight_decay=weight_decay,
-        bn_groups=bn_groups,
-        precision=precision,
-        compile=compile,
-    )
+    fitted = images.fit(run, seed=seed, **training)
     held_out, labelled = fitted.held_out, fitted.labelled
-    train_features, features = _embed(fitted.model.encoder, labelled), _embed(fitted.model.encoder, held_out)
-    projections = _embed(Projections(fitted.model), held_out)
-    some = first_of_each(held_out.labels, points)
+    train_features, features = images.features(fitted.model.encoder, labelled), images.features(fitted.model.encoder, held_out)
+    projections = images.features(Projections(fitted.model), held_out)
+    some = images.first_of_each(held_out.labels, points)
     probe = evaluation.linear_probe(train_features, labelled.labels, features, held_out.labels)
     metrics: dict[str, Any] = {
         "knn": evaluation.knn(train_features, labelled.labels, features, held_out.labels, k=min(200, len(train_features))),
@@ -89,7 +53,7 @@ def look(
     metrics |= {f"projections_{name}": value for name, value in similarities(projections, held_out.labels).items()}
     flat = picture(features[some], perplexity=perplexity, seed=seed)
     metrics |= {f"picture_{name}": value for name, value in neighbourhood(flat, held_out.labels[some], cosine=False).items()}
-    metrics |= hardest(projections, held_out.labels, drawn=drawn, anchors=anchors, shown=shown, temperature=temperature)
+    metrics |= hardest(projections, held_out.labels, drawn=drawn, anchors=anchors, shown=shown, temperature=training["temperature"])
     metrics |= {"picture_points": some.tolist(), "picture_tsne": flat.round().int().tolist()}
     return metrics | images.last(fitted.log)
 
@@ -200,13 +164,6 @@ def hardest(embedding: Tensor, labels: Tensor, *, drawn: int, anchors: int, show
     return {"false_hardest": shares[0], "false_uniform": shares[1], "false_weight": shares[2:], **pictures}
 
 
-def first_of_each(labels: Tensor, size: int) -> Tensor:
-    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
-    present, count = labels.unique(return_counts=True)
-    each = max(1, min(size // len(present), int(count.min())))
-    return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
-
-
 class Projections(nn.Module):
     """The projections alone of a `SimCLR` model."""
 
@@ -216,11 +173,3 @@ class Projections(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x)[1]
-
-
-def _embed(body: nn.Module, data: datasets.Dataset) -> Tensor:
-    return evaluation.features_of(body, data.images, transform=_normalised).float()
-
-
-def _normalised(batch: Tensor) -> Tensor:
-    return augment.normalise(batch).contiguous(memory_format=torch.channels_last)

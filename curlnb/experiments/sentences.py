@@ -71,7 +71,7 @@ def quick_thoughts(
     if (tau_plus and method not in ("debiased", "hard")) or (beta and method != "hard"):
         raise ValueError(f"method {method!r} takes no {'beta' if beta else 'tau_plus'}; 'debiased' takes tau_plus, 'hard' both")
     if environment.dry():
-        batch, epochs, words, hidden, inner = min(batch, 20), min(epochs, 1), min(words, 8), min(hidden, 8), 1
+        batch, words, hidden, inner = min(batch, 20), min(words, 8), min(hidden, 8), 1
     word_dim = None if method == "mean" else word_dim  # which takes the vectors that there are
     books, number = _books(dataset, "train", run.device, word_dim, vocabulary, environment.dry())
     model = encoders(books, hidden, word_dim, mean=method == "mean").to(run.device)
@@ -237,7 +237,7 @@ def learn(
     optimizer.register_step_pre_hook(shorten)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        samples = int(index) * batch + place
+        samples = index * batch + place
         read = pack(books, samples, words)
         f, g = model.f(read).float(), model.g(read).float()
         loss, about = objective(f @ g.T, books.labels[samples], **options)
@@ -253,7 +253,6 @@ def learn(
         epochs=epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
-        limit_steps=2 if environment.dry() else None,
     )
 
 
