@@ -1,6 +1,7 @@
 """What to compute on, and in which precision."""
 
 import contextlib
+import ctypes
 import functools
 import os
 import shutil
@@ -72,3 +73,14 @@ def cpu_threads(count: int | None) -> Iterator[int]:
             yield count or before
     finally:
         torch.set_num_threads(before)
+
+
+def keep_memory() -> None:
+    """Have this process keep freed memory for its next tensors, where the C library is glibc; elsewhere nothing happens.
+
+    By default every large tensor is given back to the system and its successor's pages are faulted in and zeroed anew: 5% of a run.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        tune = ctypes.CDLL(None).mallopt
+        for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            tune(option, 2**31 - 1)

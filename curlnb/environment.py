@@ -5,6 +5,7 @@ CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checko
 CURLNB_RESULTS    where results go; default: results/ in the checkout
 CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
+CURLNB_TURN       a file whose lock a sweep holds while it computes, set by `make reproduce`, so that notebooks take turns at the cores
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
 CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
@@ -14,9 +15,13 @@ CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as lon
 CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
 """
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock
 
 
 def home() -> Path:
@@ -54,3 +59,16 @@ def log(line: str) -> None:
     if headless():
         with open(os.environ["CURLNB_LOG"], "a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Wait until no other notebook of the same `make reproduce` computes runs, then go on; the wait is noted in the log."""
+    if "CURLNB_TURN" not in os.environ:
+        yield
+        return
+    start = time.monotonic()
+    with FileLock(os.environ["CURLNB_TURN"]):
+        if (waited := time.monotonic() - start) > 1:
+            log(f"waited {waited:.1f} s for another notebook's runs")
+        yield

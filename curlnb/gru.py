@@ -74,12 +74,12 @@ class BiGRU(nn.Module):
     def unrolled(self, batch: Batch) -> Tensor:
         """The same by `_Recurrence`."""
         with torch.autocast(batch.ahead.device.type, enabled=False):
-            x = self.vectors[torch.stack([batch.ahead, batch.back])]  # [2, words, d]
+            known, word = torch.stack([batch.ahead, batch.back]).unique(return_inverse=True)  # [different words], [2, words]
             w_ih, w_hh, b_ih, b_hh = (
                 torch.stack([getattr(self.gru, f"{name}_l0"), getattr(self.gru, f"{name}_l0_reverse")])
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
-            return _Recurrence.apply(x, w_ih, w_hh, b_ih, b_hh, batch.sizes.tolist(), torch.is_grad_enabled())
+            return _Recurrence.apply(self.vectors[known], word, w_ih, w_hh, b_ih, b_hh, batch.sizes.tolist(), torch.is_grad_enabled())
 
 
 class MeanOfVectors(nn.Module):
@@ -120,9 +120,13 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, sizes: list[int], keep: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, word: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, sizes: list[int], keep: bool
+    ) -> Tensor:
+        """x: [different words, d], which meet the weights once each; word: [2, words] rows of x, in packed order."""
         hidden = w_hh.shape[2]
-        gates = torch.baddbmm(b_ih[:, None], x, w_ih.transpose(1, 2))  # [2, words, 3 hidden]; r, z, n in the end
+        each = torch.baddbmm(b_ih[:, None], x.expand(2, -1, -1), w_ih.transpose(1, 2))  # [2, different words, 3 hidden]
+        gates = torch.stack([each[direction].index_select(0, word[direction]) for direction in range(2)])  # r, z, n in the end
         h = x.new_zeros(2, sizes[0], hidden)
         total = gates.shape[1] if keep else 0
         before, inner = x.new_empty(2, total, hidden), x.new_empty(2, total, hidden)  # h and h W_hn + b_hn of each step
@@ -139,13 +143,13 @@ class _Recurrence(torch.autograd.Function):
                 inner[:, at : at + size] = candidate
             torch.lerp(n, state, z, out=state)
             at += size
-        ctx.save_for_backward(x, w_hh, gates, before, inner)
+        ctx.save_for_backward(x, word, w_hh, gates, before, inner)
         ctx.sizes = sizes
         return h
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        x, w_hh, gates, before, inner = ctx.saved_tensors
+        x, word, w_hh, gates, before, inner = ctx.saved_tensors
         hidden, sizes = w_hh.shape[2], ctx.sizes
         r, z, n = gates.chunk(3, 2)
         # what does not depend on the gradient, for every step at once: from dh to the gates before their nonlinearities
@@ -163,7 +167,8 @@ class _Recurrence(torch.autograd.Function):
         d_in = torch.cat([d_hh[..., : 2 * hidden], to_n], 2)
         return (
             None,
-            torch.bmm(d_in.transpose(1, 2), x),
+            None,
+            torch.bmm(d_in.transpose(1, 2), x[word]),
             torch.bmm(d_hh.transpose(1, 2), before),
             d_in.sum(1),
             d_hh.sum(1),

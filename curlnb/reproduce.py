@@ -53,9 +53,10 @@ def name_of(path: Path) -> str:
 def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int | None = None, limit_minutes: float | None = None) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
-    jobs: notebooks at a time, each with its share of the cores. None: first those that train nothing, a core each, then the others one at
-    a time, each with all cores. A notebook that is finished is not run again unless its code, the
-    package, the data or the profile changed; one that was interrupted goes on from its finished runs.
+    jobs: notebooks at a time, each with its share of the cores. None: first those that train nothing, a core each, then the others, on a
+    GPU one at a time, on a CPU two that take turns: while one computes its runs on all cores, the other imports, waits or draws.
+    A notebook that is finished is not run again unless its code, the package, the data or the profile changed; one that was interrupted
+    goes on from its finished runs.
     """
     results = environment.results_root() / profile
     results.mkdir(parents=True, exist_ok=True)
@@ -80,9 +81,11 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     cores = os.cpu_count() or 1
     abreast = min(cores, MOST_ABREAST)
     light = [path for path in todo if jobs is None and not trains(path)]
-    for group, at_a_time in ((light, abreast), ([path for path in todo if path not in light], jobs or 1)):
-        share = max(1, cores // at_a_time)
-        _together(group, at_a_time, functools.partial(_run, profile=profile, results=results, limit=limit, share=share), status)
+    run = functools.partial(_run, profile=profile, results=results, limit=limit)
+    _together(light, abreast, functools.partial(run, share=max(1, cores // abreast)), status)
+    turns = jobs is None and default_device().type == "cpu"  # two processes might not both find room on a GPU
+    heavy = functools.partial(run, share=max(1, cores // (jobs or 1)), turns=turns)
+    _together([path for path in todo if path not in light], 2 if turns else jobs or 1, heavy, status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
@@ -151,8 +154,11 @@ def _output(results: Path, path: Path) -> Path:
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
-def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> dict[str, Any]:
-    """Execute one notebook in a process group of its own, within `limit` seconds, on `share` cores; its log is echoed line by line."""
+def _run(path: Path, profile: str, results: Path, limit: float, share: int, turns: bool = False) -> dict[str, Any]:
+    """Execute one notebook in a process group of its own, within `limit` seconds, on `share` cores; its log is echoed line by line.
+
+    turns: its sweeps wait for those of the notebook beside it (`environment.turn`), for as long again; "seconds" are without the wait.
+    """
     name, output = name_of(path), _output(results, path)
     log = results / "logs" / f"{name.replace('/', '--')}.log"
     for folder in (output.parent, log.parent):
@@ -160,6 +166,8 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     log.write_text("")
     told = {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(log), "CURLNB_RESULTS": str(environment.results_root())}
     threads = {"OMP_NUM_THREADS": str(share), "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share))}
+    if turns:
+        told["CURLNB_TURN"] = str(results / "turn.lock")
     code = f"from curlnb.execute import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"
     (results / "runs" / "used" / f"{name.replace('/', '--')}.txt").unlink(missing_ok=True)
     print(f"  {name}: started", flush=True)
@@ -174,7 +182,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     echo = threading.Thread(target=_echo, args=(log, name, over))
     echo.start()
     try:
-        process.wait(limit)
+        process.wait(2 * limit if turns else limit)
         error = "" if process.returncode == 0 else _last_error(output, log)
         state = "failed" if error else "done"
     except subprocess.TimeoutExpired:
@@ -183,7 +191,8 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
         _kill(process)
         over.set()
         echo.join()
-    seconds = round(time.monotonic() - start, 1)
+    waited = sum(map(float, re.findall(r"waited (\S+) s for another", log.read_text(errors="replace"))))
+    seconds = round(time.monotonic() - start - waited, 1)
     return {"state": state, "seconds": seconds, "error": error, "log": str(log.relative_to(results)), "inputs": inputs}
 
 

@@ -5,6 +5,7 @@ plain pool, not a local Dask cluster: both take the seconds that importing torch
 package, and ends with its parent.
 """
 
+import contextlib
 import importlib
 import itertools
 import json
@@ -25,7 +26,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from curlnb import cluster, environment
-from curlnb.devices import default_device
+from curlnb.devices import default_device, keep_memory
 from curlnb.store import Experiment, Record, Store, default_store
 
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
@@ -71,7 +72,11 @@ def sweep(
     if missing:
         address = os.environ.get("CURLNB_SCHEDULER") if workers is None else None
         client = client or (cluster.connect(address) if address else None)
-        _compute(missing, _workers(experiment) if workers is None else workers, client)
+        workers = _workers(experiment) if workers is None else workers
+        if workers and client is None:
+            _warm(min(workers, len(missing)), experiment)
+        with environment.turn():
+            _compute(missing, workers, client)
     return pd.DataFrame([_row(job.find()) for job in jobs])
 
 
@@ -290,12 +295,22 @@ def _pool(workers: int) -> Executor:
         for other in _POOLS.values():
             other.shutdown()
         _POOLS.clear()
-        _POOLS[workers] = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_with_parent, initargs=(os.getpid(),))
+        _POOLS[workers] = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),))
     return _POOLS[workers]
 
 
-def _leave_with_parent(parent: int) -> None:
-    """End this process soon after its parent was killed: an orphan would go on computing."""
+def _warm(workers: int, experiment: Experiment) -> None:
+    """Have the workers start and import, for seconds, before this notebook's turn comes rather than in it."""
+    if experiment.function.__module__ == "__main__":
+        return
+    for _ in range(workers):
+        with contextlib.suppress(BrokenProcessPool):  # `_elsewhere` makes a new pool
+            _pool(workers).submit(importlib.import_module, experiment.function.__module__)
+
+
+def _prepare(parent: int) -> None:
+    """Make this a worker: it keeps its memory, and ends soon after its parent was killed, since an orphan would go on computing."""
+    keep_memory()
 
     def watch() -> None:
         while os.getppid() == parent:

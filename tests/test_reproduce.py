@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,10 +69,7 @@ def test_one_notebook_through_the_whole_path_and_not_twice(checkout):
     assert "started" not in again.stdout
 
 
-@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
-def test_notebooks_that_train_nothing_run_side_by_side(checkout):
-    """Two that each wait for the other's word; one after the other, neither would finish."""
-    meet = """
+MEET = """
 import pathlib, time
 mine, other = pathlib.Path("MINE"), pathlib.Path("OTHER")
 mine.touch()
@@ -80,13 +78,40 @@ while not other.exists():
     assert time.monotonic() < until, "the other never came"
     time.sleep(0.1)
 """
-    a, b = checkout.root / "a", checkout.root / "b"
-    for name, mine, other in (("left", a, b), ("right", b, a)):
-        code = meet.replace("MINE", str(mine)).replace("OTHER", str(other))
-        write_notebook(checkout.root / "notebooks" / f"{name}.ipynb", code)
-    both = [f"notebooks/{name}.ipynb" for name in ("left", "right")]
-    done = checkout("reproduce", *both)
+
+
+def write_two_that_meet(root: Path, *then: str) -> list[str]:
+    """Two notebooks that each wait for the other's word: one after the other, neither would finish. then: code of each after that."""
+    a, b = root / "a", root / "b"
+    for name, mine, other, code in zip(("left", "right"), (a, b), (b, a), then, strict=True):
+        write_notebook(root / "notebooks" / f"{name}.ipynb", MEET.replace("MINE", str(mine)).replace("OTHER", str(other)) + code)
+    return ["notebooks/left.ipynb", "notebooks/right.ipynb"]
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
+def test_notebooks_that_train_nothing_run_side_by_side(checkout):
+    done = checkout("reproduce", *write_two_that_meet(checkout.root, "", ""))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_notebooks_take_turns_at_their_runs(checkout):
+    train = """
+from curlnb.sweep import sweep
+import toy
+sweep(toy.regression, seeds=[SEEDS], pause=0.05)
+"""
+    both = write_two_that_meet(checkout.root, train.replace("SEEDS", "0, 1, 2"), train.replace("SEEDS", "3, 4, 5"))
+    done = checkout("reproduce", *both, CURLNB_DEVICE="cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    spans: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for path in (checkout.root / "results" / "quick" / "runs" / "toy.regression").glob("*/run.json"):
+        run = json.loads(path.read_text())
+        spans[run["seed"] > 2].append((path.stat().st_mtime - run["seconds"], path.stat().st_mtime))
+    first, second = sorted(spans.values())
+    assert len(first) == len(second) == 3
+    assert max(end for _, end in first) < min(start for start, _ in second) + 0.1
+    waits = [float(wait) for wait in re.findall(r"waited (\S+) s for another notebook's runs", done.stdout)]
+    assert len(waits) == 1
 
 
 def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
