@@ -50,6 +50,7 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         lambda: knn_chunked(device),
         lambda: exact_average(device),
         lambda: loss_cost(device),
+        lambda: loss_compiled(device),
         lambda: bench_text.sentences_against_padded(device, in_turn),
         lambda: bench_text.sentences_against_loader(device, in_turn),
         lambda: bench_graphs.infograph_loss(device, in_turn),
@@ -323,11 +324,29 @@ def exact_average(device: torch.device) -> dict[str, Any]:
 
 def loss_cost(device: torch.device) -> dict[str, Any]:
     """Forward and backward of the hard-negative loss against InfoNCE at 512 anchors and 510 negatives."""
-    generator = torch.Generator(device).manual_seed(0)
-    z = F.normalize(torch.randn(2, BATCH, 128, generator=generator, device=device), dim=2).requires_grad_()
+    z = _projections(device)
 
     def time_of(loss: Callable[..., Tensor]) -> Callable[[], None]:
         return lambda: loss(*losses.pairwise(*z)).mean().backward()
 
     a, b = in_turn(time_of(losses.hard), time_of(losses.info_nce), device, repeats=20)
     return _row("hard-negative loss against InfoNCE, forward and backward", a, b, "seconds", faster_is="lower")
+
+
+def loss_compiled(device: torch.device) -> dict[str, Any]:
+    """The debiased loss compiled against eager: what a step would gain if the compiled part took the loss in. On one thread on a CPU."""
+    z = _projections(device)
+
+    def loss(z: Tensor) -> Tensor:
+        return losses.debiased(*losses.pairwise(*z), tau_plus=0.1).mean()
+
+    compiled = torch.compile(loss, dynamic=False) if devices.admitted("float32", True, device)[1] else loss
+    with devices.cpu_threads(1 if device.type == "cpu" else None):
+        a, b = in_turn(lambda: compiled(z).backward(), lambda: loss(z).backward(), device, repeats=20)
+    return _row("debiased loss, compiled against eager, forward and backward", 1e3 * a, 1e3 * b, "ms", faster_is="lower")
+
+
+def _projections(device: torch.device) -> Tensor:
+    """Two views' projections [2, BATCH, 128], of unit length, that want gradients."""
+    generator = torch.Generator(device).manual_seed(0)
+    return F.normalize(torch.randn(2, BATCH, 128, generator=generator, device=device), dim=2).requires_grad_()

@@ -24,8 +24,13 @@ from curlnb.encoders import follow
 LOG_STD = (-10.0, 2.0)
 
 
+def pixels(frames: Tensor) -> Tensor:
+    """uint8 frames [n, c, size, size] as `Convolutions` compute with them: float32 in [0, 1], channels last."""
+    return (frames.float() / 255).contiguous(memory_format=torch.channels_last)
+
+
 class Convolutions(nn.Module):
-    """uint8 frames [n, channels, size, size] -> [n, width]: 3 x 3 convolutions, the first of stride 2."""
+    """Frames [n, channels, size, size], uint8 or already `pixels`, -> [n, width]: 3 x 3 convolutions, the first of stride 2."""
 
     def __init__(self, channels: int, size: int, filters: int = 32, layers: int = 4) -> None:
         super().__init__()
@@ -38,7 +43,7 @@ class Convolutions(nn.Module):
             self.width = self(torch.zeros(1, channels, size, size, dtype=torch.uint8)).shape[1]
 
     def forward(self, frames: Tensor) -> Tensor:
-        return self.stages((frames.float() / 255).contiguous(memory_format=torch.channels_last)).flatten(1)
+        return self.stages(frames if frames.is_floating_point() else pixels(frames)).flatten(1)
 
 
 def readout(width: int, features: int) -> nn.Sequential:
@@ -133,6 +138,10 @@ class Agent(nn.Module):
         """Mean and log standard deviation [n, actions] before the tanh; no gradient reaches the trunk."""
         with torch.no_grad():
             seen = self.encoder.trunk(observed)
+        return self.policy_on(seen)
+
+    def policy_on(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """The same from the trunk's output [n, width]."""
         mean, spread = self.actor(self.actor_readout(seen)).chunk(2, 1)
         low, high = LOG_STD
         return mean, low + 0.5 * (high - low) * (spread.tanh() + 1)
@@ -195,9 +204,10 @@ class Learner:
         self._step("critic", critic)
         told = {"critic": critic.detach()}
         if self.steps % self.every == 0:
-            action, log_pi = agent.draw(*agent.policy(batch.observed), generator)
             with torch.no_grad():
-                features = agent.encoder(batch.observed)
+                seen = agent.encoder.trunk(batch.observed)
+                features = agent.encoder.readout(seen)
+            action, log_pi = agent.draw(*agent.policy_on(seen), generator)
             self._step("actor", (alpha * log_pi - agent.values(features, action).amin(0)).mean())
             entropy = -log_pi.detach().mean()
             self._step("alpha", agent.log_alpha.exp() * (entropy + agent.actions))
@@ -216,7 +226,8 @@ class Learner:
         return {"contrast": loss.detach(), "clamped": clamped}
 
     def _step(self, name: str, loss: Tensor) -> None:
+        """A step of one optimiser; gradients are taken for its parameters alone."""
         optimizer = self.optimizers[name]
-        self.agent.zero_grad(set_to_none=True)
-        loss.backward()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward(inputs=[parameter for group in optimizer.param_groups for parameter in group["params"]])
         optimizer.step()

@@ -1,7 +1,6 @@
 """Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
 
 import copy
-import functools
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from curlnb import control, environment
 from curlnb.control import CROP, STACK
 from curlnb.encoders import follow
-from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise
+from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise, pixels
 from curlnb.store import Run, experiment
 from curlnb.training import train
 
@@ -244,7 +243,10 @@ def _learn(
     sphere: bool,
 ) -> dict[str, Tensor]:
     """One update of everything; the query of the contrastive loss is the critics' crop, its keys are others."""
-    crop = functools.partial(control.random_crop, size=size, generator=generator)
+
+    def crop(frames: Tensor) -> Tensor:
+        return pixels(control.random_crop(frames, size, generator))
+
     cropped = control.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
     told = learner.update(cropped, generator)
     if contrastive:
