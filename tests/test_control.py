@@ -206,7 +206,7 @@ class Dot(control.Environment):
 
 
 def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
-    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (2_dcl/5.4_table3_control shows it)."""
+    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next test looks at its reference runs)."""
     monkeypatch.setattr(control, "make", lambda name, shrink: Dot())
     parameters = dict(tau_plus=0.1, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
     torch.manual_seed(0)  # as the store does
@@ -215,6 +215,15 @@ def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
     assert found["steps_curve"] == [0, 25_000]
     assert len(found["training_curve"]) == 25
     assert found["score"] > 0.8 > found["random"] + 0.15
+
+
+def test_the_agent_learned_cartpole_in_the_reference_runs():
+    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random policy, and rising from the untrained one."""
+    runs = [record["metrics"] for record in reference.records() if record["experiment"] == "control.curl_sac"]
+    assert len(runs) >= 3
+    gains = torch.tensor([run["score"] - run["random"] for run in runs])
+    assert gains.mean() > 2 * gains.std() / len(runs) ** 0.5
+    assert sum(run["score"] > run["score_curve"][0] for run in runs) == len(runs)
 
 
 # --- readout
