@@ -55,6 +55,7 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
 
     jobs: notebooks at a time, each with its share of the cores. None: first those that train nothing, a core each, then the others, on a
     GPU one at a time, on a CPU two that take turns: while one computes its runs on all cores, the other imports, waits or draws.
+    Those that read the ledger come last.
     A notebook that is finished is not run again unless its code, the package, the data or the profile changed; one that was interrupted
     goes on from its finished runs.
     """
@@ -80,12 +81,14 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     limit = 60 * (limit_minutes or LIMIT_MINUTES.get(profile, 60))
     cores = os.cpu_count() or 1
     abreast = min(cores, MOST_ABREAST)
-    light = [path for path in todo if jobs is None and not trains(path)]
+    last = [path for path in todo if _says(path, "claims.read(")]  # what sums the ledger up waits until all is in it
+    light = [path for path in todo if jobs is None and not _says(path, "sweep(") and path not in last]
     run = functools.partial(_run, profile=profile, results=results, limit=limit)
     _together(light, abreast, functools.partial(run, share=max(1, cores // abreast)), status)
     turns = jobs is None and default_device().type == "cpu"  # two processes might not both find room on a GPU
     heavy = functools.partial(run, share=max(1, cores // (jobs or 1)), turns=turns)
-    _together([path for path in todo if path not in light], 2 if turns else jobs or 1, heavy, status)
+    _together([path for path in todo if path not in light + last], 2 if turns else jobs or 1, heavy, status)
+    _together(last, 1, functools.partial(run, share=cores), status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
@@ -96,9 +99,9 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     return len(failed)
 
 
-def trains(path: Path) -> bool:
-    """Whether a notebook asks for runs: only these have work for more than one core."""
-    return any("sweep(" in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code")
+def _says(path: Path, text: str) -> bool:
+    """Whether a notebook's code holds `text`: "sweep(" where it asks for runs, which alone have work for more than one core."""
+    return any(text in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code")
 
 
 def _together(paths: list[Path], at_a_time: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:

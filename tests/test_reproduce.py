@@ -114,6 +114,18 @@ sweep(toy.regression, seeds=[SEEDS], pause=0.05)
     assert len(waits) == 1
 
 
+def test_a_notebook_that_reads_the_ledger_comes_last(checkout):
+    reads = """
+from curlnb import claims, environment
+print(len(claims.read(environment.results_root() / "quick" / "claims.csv")), "claim so far")
+"""
+    write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads)
+    done = checkout("reproduce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.index("small: done") < done.stdout.index("0_sum: started")
+    assert "1 claim so far" in (checkout.root / "results" / "quick" / "notebooks" / "0_sum.ipynb").read_text()
+
+
 def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
     write_notebook(checkout.root / "notebooks" / "1_broken.ipynb", "raise ValueError('a clear line')")
     done = checkout("reproduce")
