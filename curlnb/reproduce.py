@@ -163,6 +163,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int, turn
     turns: its sweeps wait for those of the notebook beside it (`environment.turn`), for as long again; "seconds" are without the wait.
     """
     name, output = name_of(path), _output(results, path)
+    limit = 2 * limit if turns else limit
     log = results / "logs" / f"{name.replace('/', '--')}.log"
     for folder in (output.parent, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -185,7 +186,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int, turn
     echo = threading.Thread(target=_echo, args=(log, name, over))
     echo.start()
     try:
-        process.wait(2 * limit if turns else limit)
+        process.wait(limit)
         error = "" if process.returncode == 0 else _last_error(output, log)
         state = "failed" if error else "done"
     except subprocess.TimeoutExpired:

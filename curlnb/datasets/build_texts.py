@@ -54,7 +54,7 @@ def vectors(table: str, sets: Iterable[str], least: int) -> None:
 
 def keep(name: str, split: str, documents: list[texts.Document]) -> None:
     sha256, sentences = texts.write(texts.entry_of(name), split, documents)
-    print(f"{name} {split}: {len(documents)} articles, reviews, books or rows, {sentences} sentences, sha256 {sha256}")
+    print(f"{name} {split}: {len(documents)} documents, {sentences} sentences, sha256 {sha256}")
 
 
 def main() -> None:
