@@ -25,7 +25,7 @@ CIFAR10_STD = (
     0.1994,
     0.2010,
 )  # as in the released code, for STL-10 too; the standard deviation over all pixels is 0.247, 0.243, 0.262
-CPU_CHUNK = 128  # images at a time: their intermediate results then stay in the cache
+CPU_CHUNK = 256  # images at a time: their intermediate results then stay in the cache, and calls do not count
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbering of ColorJitter's operations
 
 

@@ -9,6 +9,7 @@ gradients a step rather than DistributedDataParallel's overlapped buckets: 94 MB
 machine. In a single process every function here returns what it is given, and no bit changes.
 """
 
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -126,7 +127,6 @@ class _Sum(torch.autograd.Function):
 class _SyncBatchNorm(_BatchNorm):
     """Batch norm whose training statistics are those of all ranks' batches; on the CPU too, where torch's own is not."""
 
-    @torch.compiler.disable
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
@@ -159,12 +159,19 @@ class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
 
 def synchronise_batch_norm(module: nn.Module) -> nn.Module:
     """Let every ordinary batch norm in module take its training statistics over all ranks. In place; returns module."""
+    _keep_out_of_graphs()
     for layer in module.modules():
         if type(layer) is nn.BatchNorm1d:
             layer.__class__ = SyncBatchNorm1d
         elif type(layer) is nn.BatchNorm2d:
             layer.__class__ = SyncBatchNorm2d
     return module
+
+
+@functools.cache
+def _keep_out_of_graphs() -> None:
+    """Have torch.compile leave the layers' communication alone. As a decorator this would cost every import of curlnb a second."""
+    _SyncBatchNorm.forward = torch.compiler.disable(_SyncBatchNorm.forward)  # type: ignore[method-assign]
 
 
 # --- around an experiment ---------------------------------------------------------------------------------------------
@@ -232,5 +239,5 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
     if _tell(False):
         torch.manual_seed(seed)
         with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if default_device().type == "cpu" else None):
-            experiment.function(_Follower(store.folder(experiment, full, seed)), seed=seed, **full)
+            experiment.function(store.begin(experiment, full, seed, _Follower), seed=seed, **full)
     return None

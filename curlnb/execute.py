@@ -7,7 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-import papermill
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would build its grammar, for a second, to check no address
+import papermill  # noqa: E402
 
 
 def execute(path: str, output: str, profile: str, parent: int) -> None:

@@ -65,17 +65,22 @@ def contrastive_loss(
     weight_sign: -1 turns the weights round, so that easy negatives weigh more (the released graph code).
     Raises ValueError, in one line, for an argument out of range or shapes that do not match.
     """
-    _check_ranges(temperature, tau_plus, beta, n_eff, floor, weight_clip, weight_sign)
-    pos, neg, extra_pos = _check_shapes(pos, neg, extra_pos, mask)
-    if neg.shape[1] == 0:
-        return 0.0 * pos
-    x, positive = _log_ratio(
-        pos, neg, temperature, tau_plus, beta, extra_pos, mask, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign
+    loss, _ = loss_and_clamped(
+        pos,
+        neg,
+        temperature=temperature,
+        tau_plus=tau_plus,
+        beta=beta,
+        extra_pos=extra_pos,
+        mask=mask,
+        n_eff=n_eff,
+        floor=floor,
+        consistent=consistent,
+        detach_weights=detach_weights,
+        weight_clip=weight_clip,
+        weight_sign=weight_sign,
     )
-    loss = -F.logsigmoid(-x)  # log(1 + N g / e^{s+/t})
-    if floor is None and tau_plus > 0:  # g may be negative, and x is then the logarithm of its modulus
-        loss = torch.where(positive, loss, torch.log1p(-torch.where(positive, -1.0, x).exp()))
-    return loss if mask is None else torch.where(mask.sum(1) > 0, loss, 0.0)
+    return loss
 
 
 def clamped_fraction(
@@ -97,16 +102,56 @@ def clamped_fraction(
     On the floor the negatives get no gradient. With aligned positives and uniform negatives every anchor is there as soon as tau+ exceeds
     0.121 at t = 0.5, or 0.0074 at t = 0.2. The share is 0 when tau_plus is 0 or floor is None.
     """
-    _check_ranges(temperature, tau_plus, beta, None, floor, weight_clip, weight_sign)
-    pos, neg, extra_pos = _check_shapes(pos, neg, extra_pos, mask)
-    if tau_plus == 0 or floor is None or neg.shape[1] == 0:
-        return pos.new_zeros(())
     with torch.no_grad():
-        _, above = _log_ratio(
-            pos, neg, temperature, tau_plus, beta, extra_pos, mask, None, floor, consistent, True, weight_clip, weight_sign
+        _, clamped = loss_and_clamped(
+            pos,
+            neg,
+            temperature=temperature,
+            tau_plus=tau_plus,
+            beta=beta,
+            extra_pos=extra_pos,
+            mask=mask,
+            floor=floor,
+            consistent=consistent,
+            weight_clip=weight_clip,
+            weight_sign=weight_sign,
         )
-        clamped = ~above if mask is None else ~above & (mask.sum(1) > 0)
-        return clamped.to(pos.dtype).mean()
+    return clamped
+
+
+def loss_and_clamped(
+    pos: Tensor,
+    neg: Tensor,
+    *,
+    temperature: float = 0.5,
+    tau_plus: float = 0.0,
+    beta: float = 0.0,
+    extra_pos: Tensor | None = None,
+    mask: Tensor | None = None,
+    n_eff: float | None = None,
+    floor: Floor = "sphere",
+    consistent: bool = False,
+    detach_weights: bool = False,
+    weight_clip: Clip = None,
+    weight_sign: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside its loss."""
+    _check_ranges(temperature, tau_plus, beta, n_eff, floor, weight_clip, weight_sign)
+    pos, neg, extra_pos = _check_shapes(pos, neg, extra_pos, mask)
+    if neg.shape[1] == 0:
+        return 0.0 * pos, pos.new_zeros(())
+    x, above = _log_ratio(
+        pos, neg, temperature, tau_plus, beta, extra_pos, mask, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign
+    )
+    loss = -F.logsigmoid(-x)  # log(1 + N g / e^{s+/t})
+    if floor is None and tau_plus > 0:  # g may be negative, and x is then the logarithm of its modulus
+        loss = torch.where(above, loss, torch.log1p(-torch.where(above, -1.0, x).exp()))
+    counts = None if mask is None else mask.sum(1) > 0
+    loss = loss if counts is None else torch.where(counts, loss, 0.0)
+    if tau_plus == 0 or floor is None:
+        return loss, pos.new_zeros(())
+    clamped = ~above if counts is None else ~above & counts
+    return loss, clamped.to(pos.dtype).mean()
 
 
 def info_nce(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:

@@ -130,10 +130,8 @@ def _is_ours(module: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    try:
-        return _is_ours(name) and importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is a module, not a package
-        return False
+    path = Path(__file__).parent.joinpath(*name.split(".")[1:])  # looked up without importing its parent, which may take a second
+    return _is_ours(name) and (path.with_suffix(".py").exists() or (path / "__init__.py").exists())
 
 
 def _dump(node: object) -> str:

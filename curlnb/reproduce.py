@@ -83,11 +83,21 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     abreast = min(cores, MOST_ABREAST)
     last = [path for path in todo if _says(path, "claims.read(")]  # what sums the ledger up waits until all is in it
     light = [path for path in todo if jobs is None and not _says(path, "sweep(") and path not in last]
-    run = functools.partial(_run, profile=profile, results=results, limit=limit)
-    _together(light, abreast, functools.partial(run, share=max(1, cores // abreast)), status)
+    heavy = [path for path in todo if path not in light + last]
     turns = jobs is None and default_device().type == "cpu"  # two processes might not both find room on a GPU
-    heavy = functools.partial(run, share=max(1, cores // (jobs or 1)), turns=turns)
-    _together([path for path in todo if path not in light + last], 2 if turns else jobs or 1, heavy, status)
+    at_once = 2 if turns else jobs or 1
+    run = functools.partial(_run, profile=profile, results=results, limit=limit)
+
+    def one(path: Path) -> dict[str, Any]:
+        if path in light:
+            return run(path, share=max(1, cores // abreast))
+        return run(path, share=max(1, cores // (jobs or 1)), turns=turns)
+
+    if abreast == at_once:  # on two cores the first that trains need not wait for the last that does not
+        _together(light + heavy, at_once, one, status)
+    else:
+        _together(light, abreast, one, status)
+        _together(heavy, at_once, one, status)
     _together(last, 1, functools.partial(run, share=cores), status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))

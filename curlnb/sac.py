@@ -100,8 +100,8 @@ def contrast(query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float =
         "floor": floor,
     }
     scores = projected @ keys[0].T
-    loss = losses.contrastive_loss(own[:, 0], scores, n_eff=n - 1, **options).mean()
-    return loss, losses.clamped_fraction(own[:, 0].detach(), scores.detach(), **options)
+    loss, clamped = losses.loss_and_clamped(own[:, 0], scores, n_eff=n - 1, **options)
+    return loss.mean(), clamped
 
 
 def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

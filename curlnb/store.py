@@ -6,6 +6,7 @@ unless a finished run with the same key is there. A run lives in its own folder,
     <store>/<experiment>/<key>/run.json            parameters, metrics, provenance: written last, so its presence means done
                                arrays.safetensors  what the experiment keeps beside its metrics
                                checkpoint.safetensors, progress.json   only while it runs
+    <store>/trained/<key>.safetensors   what a training left that several experiments look at, each in its way
 
 Nothing that is loaded is unpickled.
 """
@@ -90,6 +91,15 @@ class Experiment:
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         return _hash([self.identity(parameters, seed), self.code])
 
+    def training(self, parameters: Mapping[str, Any], seed: int) -> str:
+        """Key of the training that it shares with all that extend the same function; empty where it extends none."""
+        if self.extends is None:
+            return ""
+        full, known = self.parameters(parameters), inspect.signature(self.extends).parameters
+        asked = {name: full[name] for name, p in known.items() if name in full and full[name] != p.default}
+        name = f"{self.extends.__module__}.{self.extends.__qualname__}"
+        return _hash([name, asked, int(seed), self.data(full), provenance.code_digest(self.extends)])
+
 
 def _like(default: Any, value: Any) -> Any:
     """1 given where the default is 0.0 is 1.0, so that it is the same run."""
@@ -104,7 +114,8 @@ def experiment(
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`; `data(parameters)` is the digest of its data.
 
-    extends: a function to which it passes its `**` arguments on, and whose parameters are its own, too.
+    extends: the function that trains, to which it passes its `**` arguments on, and whose parameters are its own, too. What was trained is
+    kept: of all experiments that extend it, the first with its arguments and seed trains, the others look at what it left.
     """
     if function is None:
         return lambda f: Experiment(f, data, extends)
@@ -126,6 +137,7 @@ class Run:
     device: torch.device = field(default_factory=default_device)
     arrays: dict[str, Tensor] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)  # kept in the record's provenance: the precision really used, say
+    trained: Path | None = None  # where its training is kept, or will be, for whoever shares it
     _told: float = 0.0
 
     def progress(self, done: float, total: float, **values: float) -> None:
@@ -136,19 +148,29 @@ class Run:
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write tensors and a JSON state as one file, whole or not at all."""
-        contiguous = {name: t.detach().contiguous() for name, t in tensors.items()}
-        write_atomically(self.folder / "checkpoint.safetensors", lambda p: save_file(contiguous, p, {"state": json.dumps(state)}))
+        _save(self.folder / "checkpoint.safetensors", tensors, state)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last checkpoint's tensors (on the run's device) and state, or None."""
-        path = self.folder / "checkpoint.safetensors"
-        if not path.exists():
-            return None
-        from safetensors import safe_open
+        """The last checkpoint's tensors (on the run's device) and state, or those that the same training left in another run, or None."""
+        for path in (self.folder / "checkpoint.safetensors", self.trained):
+            if path is not None and path.exists():
+                from safetensors import safe_open
 
-        with safe_open(path, framework="pt") as file:
-            state = json.loads(file.metadata()["state"])
-        return load_file(path, device=str(self.device)), state
+                with safe_open(path, framework="pt") as file:
+                    state = json.loads(file.metadata()["state"])
+                return load_file(path, device=str(self.device)), state
+        return None
+
+    def keep_training(self) -> None:
+        """Keep the last checkpoint for whoever shares the training, without the optimiser's moments: it takes no further step."""
+        if self.trained is not None and not self.trained.exists() and (saved := self.load_checkpoint()):
+            tensors, state = saved
+            _save(self.trained, {name: t for name, t in tensors.items() if not name.startswith("optimizer/")}, state)
+
+
+def _save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    contiguous = {name: t.detach().contiguous() for name, t in tensors.items()}
+    write_atomically(path, lambda p: save_file(contiguous, p, {"state": json.dumps(state)}))
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -181,6 +203,12 @@ class Store:
 
     def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
         return self.root / experiment.name / experiment.key(parameters, seed)
+
+    def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, kind: Callable[[Path], Run] = Run) -> Run:
+        """The run as the experiment sees it."""
+        run, training = kind(self.folder(experiment, parameters, seed)), experiment.training(parameters, seed)
+        run.trained = self.root / "trained" / f"{training}-{run.device.type}.safetensors" if training else None
+        return run
 
     def find(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
         """The finished run's record, or None."""
@@ -216,7 +244,7 @@ class Store:
     def _execute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, folder: Path) -> Record:
         for leftover in folder.glob(".*"):  # what a killed writer left half done
             leftover.unlink(missing_ok=True)
-        full, run, start = experiment.parameters(parameters), Run(folder), time.perf_counter()
+        full, run, start = experiment.parameters(parameters), self.begin(experiment, parameters, seed), time.perf_counter()
         earlier = run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
         with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if run.device.type == "cpu" else None) as threads:
@@ -236,6 +264,7 @@ class Store:
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),
         }
+        run.keep_training()
         write_json(folder / "run.json", record)
         for name in ("checkpoint.safetensors", "progress.json"):
             (folder / name).unlink(missing_ok=True)

@@ -20,14 +20,16 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from tqdm.auto import tqdm
 
 from curlnb import cluster, environment
 from curlnb.devices import default_device, keep_memory
 from curlnb.store import Experiment, Record, Store, default_store
+
+if TYPE_CHECKING:
+    import pandas as pd  # imported where a table is made: a worker process makes none
 
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
 
@@ -51,7 +53,7 @@ def sweep(
     workers: int | None = None,
     client: Any = None,
     **fixed: Any,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Run `experiment` at every point of `grid` with every seed, computing only what the store does not hold.
 
     grid: a mapping of lists (their product is run), or points (mappings), each of which may carry its own "seeds".
@@ -77,10 +79,16 @@ def sweep(
             _warm(min(workers, len(missing)), experiment)
         with environment.turn():
             _compute(missing, workers, client)
-    return pd.DataFrame([_row(job.find()) for job in jobs])
+    return _table([_row(job.find()) for job in jobs])
 
 
-def _dry(jobs: list["_Job"]) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+def _dry(jobs: list["_Job"]) -> "pd.DataFrame":
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions; the others' rows repeat
     their metrics.
     """
@@ -95,7 +103,7 @@ def _dry(jobs: list["_Job"]) -> pd.DataFrame:
             last, seen = job.store.run(job.experiment, job.parameters, job.seed), seen | values
         assert last is not None
         rows.append(_row({**last, "parameters": job.parameters, "seed": job.seed, "identity": job.key}))
-    return pd.DataFrame(rows)
+    return _table(rows)
 
 
 def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:

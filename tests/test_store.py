@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 import toy
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from curlnb import provenance
-from curlnb.store import Store, StoreError, default_store, write_atomically
+from curlnb.store import Run, Store, StoreError, default_store, write_atomically
 from curlnb.sweep import SweepError, sweep
 
 sweep_module = sys.modules["curlnb.sweep"]
@@ -111,6 +113,41 @@ def test_two_processes_that_want_one_run_train_it_once(tmp_path):
     processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
     assert (tmp_path / "count").read_text() == "5\n"
+
+
+def test_experiments_that_extend_one_training_train_it_once_and_measure_what_each_alone_would(tmp_path):
+    where, alone = tmp_path / "steps", tmp_path / "alone"
+    shared = Store(tmp_path / "shared")
+    for function, parameters in ((toy.weights_of, {"times": 2.0}), (toy.loss_of, {}), (toy.weights_of, {})):
+        steps = {"where": str(where), **parameters}
+        record = shared.run(function, steps, 3)
+        assert record["metrics"] == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
+    assert where.read_text().split() == ["3"] * 8 * 4  # once in the shared store, and thrice each alone
+    (kept,) = (shared.root / "trained").iterdir()
+    with safe_open(kept, framework="pt") as file:
+        assert not [name for name in file.keys() if name.startswith("optimizer/")]  # noqa: SIM118, not a mapping
+
+
+def test_another_training_is_not_shared(tmp_path):
+    where, store = tmp_path / "steps", Store(tmp_path / "runs")
+    for seed, parameters in ((0, {}), (1, {}), (0, {"width": 5}), (0, {"epochs": 3})):
+        store.run(toy.loss_of, {"where": str(where), **parameters}, seed)
+    assert len(where.read_text().split()) == 8 + 8 + 8 + 12
+    assert len(list((store.root / "trained").iterdir())) == 4
+    assert toy.regression.training({}, 0) == ""  # extends nothing
+    other_device = store.begin(toy.loss_of, {"where": str(where)}, 0, lambda folder: Run(folder, device=torch.device("mps")))
+    assert other_device.trained is not None
+    assert not other_device.trained.exists()
+
+
+def test_a_kept_trainings_seconds_count_in_every_run_that_looks_at_it(tmp_path):
+    store, parameters = Store(tmp_path), {"where": str(tmp_path / "steps")}
+    store.run(toy.loss_of, parameters, 0)
+    (kept,) = (tmp_path / "trained").iterdir()
+    with safe_open(kept, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
+    save_file(load_file(kept), kept, {"state": json.dumps(state | {"seconds": 1000.0})})
+    assert store.run(toy.weights_of, parameters, 0)["seconds"] >= 1000
 
 
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):

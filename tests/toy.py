@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -68,6 +69,32 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
 
     train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=torch.Generator(), checkpoint_seconds=0.0)
     return {"weight": model.weight.item()}
+
+
+def learn(run: Run, *, seed: int, where: str, width: int = 4, epochs: int = 2) -> tuple[nn.Module, torch.Generator, dict]:
+    """A training that `loss_of` and `weights_of` share: leaves a line in `where` at every step."""
+    model, noise = nn.Linear(width, 1), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        with open(where, "a") as file:
+            file.write(f"{seed}\n")
+        return model(torch.randn(len(indices), width, generator=noise)).square().mean(), {}
+
+    log = train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=noise)
+    return model, noise, log
+
+
+@experiment(extends=learn)
+def loss_of(run: Run, *, seed: int, **training: Any) -> dict:
+    _, noise, log = learn(run, seed=seed, **training)
+    return {"loss": log["loss"], "drawn_next": torch.rand(2, generator=noise).tolist()}
+
+
+@experiment(extends=learn)
+def weights_of(run: Run, *, seed: int, times: float = 1.0, **training: Any) -> dict:
+    model, noise, _ = learn(run, seed=seed, **training)
+    return {"weights": (times * next(model.parameters())).flatten().tolist(), "drawn_next": torch.rand(2, generator=noise).tolist()}
 
 
 def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *, after: int) -> None:

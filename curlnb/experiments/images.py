@@ -110,7 +110,7 @@ def fit(
         for _ in range(views - 1):
             seen.append(mine if index is None else sampling.similar(index, data.labels, mine, draws))
         parameters = augment.draw(views * len(mine), height, width, draws, colour=data.images.shape[1] == 3)
-        z = distributed.gather(embed(data.images[torch.cat(seen)], parameters), views).chunk(views)
+        z = distributed.gather(embed(data.images.index_select(0, torch.cat(seen)), parameters), views).chunk(views)
         loss, clamped = objective_loss(
             objective,
             z,
@@ -192,7 +192,8 @@ def objective_loss(
     extra = losses.positives(*views) if len(views) > 2 else None
     options: dict[str, Any] = {"temperature": temperature, "tau_plus": tau_plus, "beta": beta, "extra_pos": extra}
     options["consistent"] = objective == "hard_consistent"
-    return losses.contrastive_loss(pos, neg, **options).mean(), losses.clamped_fraction(pos, neg, **options)
+    loss, clamped = losses.loss_and_clamped(pos, neg, **options)
+    return loss.mean(), clamped
 
 
 def evaluate(

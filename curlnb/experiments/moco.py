@@ -94,7 +94,7 @@ def moco_v2(
 
     def view(samples: Tensor) -> Tensor:
         parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=data.images.shape[1] == 3)
-        return augment.apply(data.images[samples], parameters, size=size).contiguous(memory_format=torch.channels_last)
+        return augment.apply(data.images.index_select(0, samples), parameters, size=size).contiguous(memory_format=torch.channels_last)
 
     embed = accelerated(lambda x: model.query(x)[1], run, precision=precision, compile=compile)
     embed_key = accelerated(lambda x: model.key(x)[1], run, precision=precision, compile=compile)
@@ -109,14 +109,14 @@ def moco_v2(
         pos, neg = similarities(q, k, model.keys)
         more = mixed_negatives(q.detach(), neg.detach(), model.keys, mix_hardest, mixed, mixed_with_query, generator)
         every = neg if more is None else torch.cat([neg, similarities(q, k, more)[1]], 1)
-        loss = losses.contrastive_loss(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta).mean()
+        loss, clamped = losses.loss_and_clamped(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta)
         seen = {
             "guessed": (pos > neg.amax(1)).float().mean(),
             "own": (model.owner == samples[:, None]).any(1).float().mean(),
-            "clamped": losses.clamped_fraction(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta),
+            "clamped": clamped,
         }
         model.enqueue(k, samples)
-        return loss, seen
+        return loss.mean(), seen
 
     log = train(
         run,

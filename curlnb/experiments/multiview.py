@@ -139,7 +139,7 @@ def cmc(
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=False, blur=False)
-        crops = augment.apply(data.images[samples], parameters, size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
+        crops = augment.apply(data.images.index_select(0, samples), parameters, size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
         light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(crops)))
         scores = from_bank(light, colour, model.bank, samples, negatives, generator) if bank and negatives else in_batch(light, colour)
         found, floored = zip(*(_loss(pos, neg, temperature, tau_plus) for pos, neg in scores), strict=True)
@@ -196,8 +196,8 @@ def from_bank(
 
 def _loss(pos: Tensor, neg: Tensor, temperature: float, tau_plus: float) -> tuple[Tensor, Tensor]:
     """One direction's mean loss and share of anchors on the floor."""
-    loss = losses.contrastive_loss(pos, neg, temperature=temperature, tau_plus=tau_plus).mean()
-    return loss, losses.clamped_fraction(pos, neg, temperature=temperature, tau_plus=tau_plus)
+    loss, clamped = losses.loss_and_clamped(pos, neg, temperature=temperature, tau_plus=tau_plus)
+    return loss.mean(), clamped
 
 
 def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:

@@ -186,10 +186,9 @@ def objective(
     weight = there / there.sum(0).clamp_min(1)
     total, clamped = scores.new_zeros(()), scores.new_zeros(())
     for column in range(2):
-        mask = negative[column]
-        each = losses.contrastive_loss(pos[column], scores, mask=mask, n_eff=n, **options)
+        each, floored = losses.loss_and_clamped(pos[column], scores, mask=negative[column], n_eff=n, **options)
         total = total + torch.where(there[column], each * weight[column], 0.0).sum()
-        clamped = clamped + losses.clamped_fraction(pos[column], scores, mask=mask, **options) / 2
+        clamped = clamped + floored / 2
     anchors = there.any(0).sum().clamp_min(1)
     with torch.no_grad():
         wide = negative[0].to(scores.dtype)
