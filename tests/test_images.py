@@ -6,7 +6,7 @@ import toy
 
 from curlnb import datasets, provenance
 from curlnb.experiments import images
-from curlnb.experiments.images import objective_loss, simclr
+from curlnb.experiments.images import objective_loss, simclr, surrogate
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
 from curlnb.store import Store
 
@@ -35,7 +35,17 @@ def test_every_objective_trains_and_is_measured(tmp_path, small, monkeypatch, pa
     assert all(0 <= metrics[name] <= 1 for name in ("knn", "linear", "clamped"))
     assert ("linear_released" in metrics) == bool(parameters.get("released_probe"))
     assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
-    for kind in ("hinge", "logistic"):  # arora2019, Lemma 4.3, at every scale
+
+
+def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(images.environment, "dry", lambda: True)
+    store = Store(tmp_path)
+    store.run(simclr, {}, 0)
+    trainings = list((tmp_path / "trained").iterdir())
+    metrics = store.run(surrogate, {}, 0)["metrics"]
+    assert list((tmp_path / "trained").iterdir()) == trainings
+    for kind in ("hinge", "logistic"):
+        assert len(metrics[f"L_un_{kind}"]) == len(images.SCALES)
         bounds = [(loss - metrics["tau"]) / (1 - metrics["tau"]) for loss in metrics[f"L_un_{kind}"]]
         assert all(side <= bound + 1e-4 for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True))
 

@@ -151,11 +151,34 @@ def simclr(run: Run, *, seed: int, released_probe: bool = False, **training: Any
     """Train as `fit` says, whose arguments `training` are, and evaluate the encoder with labels. released_probe: the released code's, too.
 
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
-    epoch), knn_curve if monitored, and what `surrogate` returns.
+    epoch), and knn_curve if monitored.
     """
     fitted = fit(run, seed=seed, **training)
     metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
     return metrics | last(fitted.log)
+
+
+@experiment(data=digest, extends=fit)
+def surrogate(run: Run, *, seed: int, **training: Any) -> dict[str, Any]:
+    """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's features are the points.
+
+    The points are WORLD images of the evaluation split, alike many of each class, their features at each of SCALES x unit length.
+    Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
+    """
+    fitted = fit(run, seed=seed, **training)
+    labels = fitted.held_out.labels
+    points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)
+    some = first_of_each(labels, WORLD)
+    metrics: dict[str, Any] = {}
+    for kind in ("hinge", "logistic"):
+        worlds = [theory.empirical_pair_losses(scale * points[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
+        metrics |= {
+            "tau": float(worlds[0].tau),
+            f"L_un_{kind}": [round(float(world.unsupervised), 6) for world in worlds],
+            f"L_un_same_{kind}": [round(float(world.same_class), 6) for world in worlds],
+            f"L_sup_mu_{kind}": [round(float(world.supervised()), 6) for world in worlds],
+        }
+    return metrics
 
 
 def last(log: dict[str, list[float]]) -> dict[str, Any]:
@@ -199,7 +222,7 @@ def objective_loss(
 def evaluate(
     body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
 ) -> dict[str, Any]:
-    """All that is measured on a trained encoder: kNN, the `frozen` probe, the `released` one on demand, and arora2019's two losses."""
+    """How well a trained encoder serves: kNN, the `frozen` probe, and on demand the `released` one."""
     train_x, test_x = features(body, labelled), features(body, held_out)
     probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
     metrics: dict[str, Any] = {
@@ -219,24 +242,6 @@ def evaluate(
             generator=generator,
             epochs=1 if environment.dry() else 100,
         ).accuracy
-    return metrics | surrogate(nn.functional.normalize(test_x, dim=1), held_out.labels)
-
-
-def surrogate(features: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Both sides of arora2019's Lemma 4.3 on the world whose points are images, at each of SCALES x unit-norm features.
-
-    Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>.
-    """
-    some = first_of_each(labels, WORLD)
-    metrics: dict[str, Any] = {}
-    for kind in ("hinge", "logistic"):
-        worlds = [theory.empirical_pair_losses(scale * features[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
-        metrics |= {
-            "tau": float(worlds[0].tau),
-            f"L_un_{kind}": [round(float(world.unsupervised), 6) for world in worlds],
-            f"L_un_same_{kind}": [round(float(world.same_class), 6) for world in worlds],
-            f"L_sup_mu_{kind}": [round(float(world.supervised()), 6) for world in worlds],
-        }
     return metrics
 
 

@@ -130,8 +130,7 @@ def moco_v2(
         generator=generator,
         before_step=scheduler(optimizer_, lr, cosine=cosine),
     )
-    metrics = images.evaluate(model.query.encoder, labelled, held_out, generator)
-    return {name: value for name, value in metrics.items() if not name.startswith("L_")} | images.last(log)
+    return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)
 
 
 def dimension(network: SimCLR) -> int:
