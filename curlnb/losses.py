@@ -66,63 +66,24 @@ def contrastive_loss(
     Raises ValueError, in one line, for an argument out of range or shapes that do not match.
     """
     loss, _ = loss_and_clamped(
-        pos,
-        neg,
-        temperature=temperature,
-        tau_plus=tau_plus,
-        beta=beta,
-        extra_pos=extra_pos,
-        mask=mask,
-        n_eff=n_eff,
-        floor=floor,
-        consistent=consistent,
-        detach_weights=detach_weights,
-        weight_clip=weight_clip,
-        weight_sign=weight_sign,
+        pos, neg, temperature, tau_plus, beta, extra_pos, mask, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign
     )
     return loss
 
 
-def clamped_fraction(
-    pos: Tensor,
-    neg: Tensor,
-    *,
-    temperature: float = 0.5,
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    extra_pos: Tensor | None = None,
-    mask: Tensor | None = None,
-    floor: Floor = "sphere",
-    consistent: bool = False,
-    weight_clip: Clip = None,
-    weight_sign: int = 1,
-) -> Tensor:
-    """The share of anchors whose g lies on the floor, in [0, 1], as a 0-dim tensor on the device. Arguments as `contrastive_loss`.
+def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
+    """The share of anchors whose g lies on the floor, in [0, 1], as a 0-dim tensor on the device. Options as `contrastive_loss`.
 
     On the floor the negatives get no gradient. With aligned positives and uniform negatives every anchor is there as soon as tau+ exceeds
     0.121 at t = 0.5, or 0.0074 at t = 0.2. The share is 0 when tau_plus is 0 or floor is None.
     """
     with torch.no_grad():
-        _, clamped = loss_and_clamped(
-            pos,
-            neg,
-            temperature=temperature,
-            tau_plus=tau_plus,
-            beta=beta,
-            extra_pos=extra_pos,
-            mask=mask,
-            floor=floor,
-            consistent=consistent,
-            weight_clip=weight_clip,
-            weight_sign=weight_sign,
-        )
-    return clamped
+        return loss_and_clamped(pos, neg, **options)[1]
 
 
 def loss_and_clamped(
     pos: Tensor,
     neg: Tensor,
-    *,
     temperature: float = 0.5,
     tau_plus: float = 0.0,
     beta: float = 0.0,
@@ -135,7 +96,7 @@ def loss_and_clamped(
     weight_clip: Clip = None,
     weight_sign: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside its loss."""
+    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside it. Arguments as there."""
     _check_ranges(temperature, tau_plus, beta, n_eff, floor, weight_clip, weight_sign)
     pos, neg, extra_pos = _check_shapes(pos, neg, extra_pos, mask)
     if neg.shape[1] == 0:
