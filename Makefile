@@ -29,7 +29,7 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 		$(BIN)/python -m pytest --nbval-lax -p no:cacheprovider -n 2 --dist loadscope notebooks
 
 bench: setup         ## measure speed as ratios in one run
-	@$(RUN) bench --profile $(PROFILE)
+	@$(BIN)/python tools/bench/bench.py $(PROFILE)
 
 data: setup          ## fetch what PROFILE needs
 	@$(RUN) data --profile $(PROFILE)

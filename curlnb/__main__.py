@@ -1,4 +1,4 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference | bench`: what the Makefile calls, and torchrun."""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls, and torchrun."""
 
 import argparse
 import json
@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Any
 
-from curlnb import environment
-from curlnb.notebook import PROFILES
+from curlnb.companion.notebook import PROFILES
+from curlnb.runs import environment
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
     command("report", "write the report page of the last reproduction again")
     reference = command("reference", "make a finished reproduction the committed reference")
     reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
-    command("bench", "measure speed, each as a ratio in one run")
     given = parser.parse_args(arguments)
     try:
         return _do(given)
@@ -48,40 +47,36 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        from curlnb import datasets
+        from curlnb.data import datasets
 
         datasets.prepare(needed(given.profile))
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
-        from curlnb.reproduce import reproduce
+        from curlnb.companion.reproduce import reproduce
 
         if given.jobs is not None and given.jobs < 1:
             raise ValueError(f"--jobs is {given.jobs}: it must be at least 1")
         return 1 if reproduce(given.profile, given.notebooks, jobs=given.jobs, limit_minutes=given.limit_minutes) else 0
     elif given.command == "report":
-        from curlnb.report import write_report
+        from curlnb.companion.report import write_report
 
         results = environment.results_root() / given.profile
         if not results.exists():
             raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
         print(f"Report: {write_report(results, environment.home() / 'results' / 'reference', results / 'report.html')}")
     elif given.command == "reference":
-        from curlnb import reference
+        from curlnb.companion import reference
 
         print(reference.restamp(given.profile) if given.restamp else reference.promote(given.profile))
-    elif given.command == "bench":
-        from curlnb.bench import bench
-
-        bench(given.profile)
     return 0
 
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    from curlnb import distributed
-    from curlnb.reference import experiment_named
-    from curlnb.store import default_store
+    from curlnb.companion.reference import experiment_named
+    from curlnb.runs import distributed
+    from curlnb.runs.store import default_store
 
     try:
         experiment = experiment_named(name)
@@ -109,8 +104,8 @@ def _value(text: str) -> Any:
 
 def needed(profile: str) -> list[str]:
     """The data sets that the notebooks' settings name at `profile`, read off their settings cells' text."""
-    from curlnb import datasets
-    from curlnb.reproduce import notebooks
+    from curlnb.companion.reproduce import notebooks
+    from curlnb.data import datasets
 
     text = "".join("".join(cell["source"]) for path in notebooks() for cell in json.loads(path.read_text())["cells"])
     after = text.split(f"{profile}=dict(")[1:]
@@ -121,7 +116,8 @@ def doctor() -> str:
     """A screenful about this machine: device, precision, memory, compiler, data, time."""
     import torch
 
-    from curlnb import datasets, devices, provenance
+    from curlnb.data import datasets
+    from curlnb.runs import devices, provenance
 
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
@@ -146,7 +142,7 @@ def doctor() -> str:
 
 def _minutes(profile: str) -> str:
     """What a profile took: here, if it ran here, and for the committed reference; else what it is built for."""
-    from curlnb.reproduce import notebooks
+    from curlnb.companion.reproduce import notebooks
 
     said = []
     status, reference = environment.results_root() / profile / "status.json", environment.home() / "results" / "reference" / profile

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import toy
 
-from curlnb.store import Store
-from curlnb.sweep import sweep
+from curlnb.runs.store import Store
+from curlnb.runs.sweep import sweep
 
 if __name__ == "__main__":
     store, workers = Store(Path(sys.argv[1])), int(sys.argv[3])

@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb import datasets, distributed
-from curlnb.encoders import split_batch_norm
+from curlnb.data import datasets
 from curlnb.experiments import images
-from curlnb.store import Run, Store
+from curlnb.models.encoders import split_batch_norm
+from curlnb.runs import distributed
+from curlnb.runs.store import Run, Store
 
 OBJECTIVES = {
     "biased": {"objective": "biased", "tau_plus": 0.0, "beta": 0.0, "negatives": None},

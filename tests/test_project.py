@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from curlnb import devices, environment
 from curlnb.__main__ import doctor
+from curlnb.runs import devices, environment
 
 HOME = environment.home()
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]

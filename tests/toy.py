@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from curlnb.devices import cpu_threads
-from curlnb.store import Experiment, Run, Store, experiment
-from curlnb.training import train
+from curlnb.runs.devices import cpu_threads
+from curlnb.runs.store import Experiment, Run, Store, experiment
+from curlnb.runs.training import train
 
 
 @experiment

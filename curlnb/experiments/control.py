@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from curlnb import control, environment
-from curlnb.control import CROP, STACK
-from curlnb.encoders import follow
-from curlnb.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise, pixels
-from curlnb.store import Run, experiment
-from curlnb.training import train
+from curlnb.data import control_frames
+from curlnb.data.control_frames import CROP, STACK
+from curlnb.models.encoders import follow
+from curlnb.models.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise, pixels
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import train
 
 CHANNELS = 3 * STACK
 MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
@@ -70,8 +71,8 @@ def representation(
     few = environment.dry()
     if few:
         episodes, steps, held_out, batch = 3, 6, 2, min(batch, 4)
-    data = control.random_episodes(task, episodes, steps, 0, shrink, dry=few)
-    test = control.random_episodes(task, held_out, steps, HELD_OUT, shrink, dry=few)
+    data = control_frames.random_episodes(task, episodes, steps, 0, shrink, dry=few)
+    test = control_frames.random_episodes(task, held_out, steps, HELD_OUT, shrink, dry=few)
     size = CROP // shrink
     trunk = Convolutions(CHANNELS, size, filters, layers)
     model = _Twins(Encoder(trunk, trunk.width, features), features).to(run.device)
@@ -80,7 +81,7 @@ def representation(
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         observed = data.stacks(index.cpu()).to(run.device)
-        query, *keys = (control.random_crop(observed, size, generator) for _ in range(1 + positives))
+        query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + positives))
         follow(model.momentum, model.encoder, encoder_rate)
         with torch.no_grad():
             seen = torch.stack([model.momentum(key) for key in keys])
@@ -100,17 +101,17 @@ def representation(
     return {"r2": explained(seen, known, seen_test, wanted), **metrics, **{name: curve[-1] for name, curve in log.items()}}
 
 
-def _states(part: control.Episodes, name: str) -> Tensor:
+def _states(part: control_frames.Episodes, name: str) -> Tensor:
     """States at the last frame of every stack, [observations, .]."""
     return getattr(part, name)[:, STACK - 1 :].flatten(0, 1)
 
 
 @torch.no_grad()
-def features_of(encoder: nn.Module, part: control.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
+def features_of(encoder: nn.Module, part: control_frames.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
     """Features of all observations, their centre cropped to `size`, [observations, features] on the CPU."""
     encoder.eval()
     pieces = torch.arange(len(part)).split(batch)
-    return torch.cat([encoder(control.centre_crop(part.stacks(piece).to(device), size)).cpu() for piece in pieces])
+    return torch.cat([encoder(control_frames.centre_crop(part.stacks(piece).to(device), size)).cpu() for piece in pieces])
 
 
 def explained(train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5) -> float:
@@ -175,15 +176,15 @@ def curl_sac(
     """
     few = environment.dry()
     if few:
-        environment_steps, evaluate_every, episodes, initial, batch = 12 * control.task_named(task).repeat, 1, 1, 6, min(batch, 4)
-    world, size = control.make(task, shrink=shrink), CROP // shrink
+        environment_steps, evaluate_every, episodes, initial, batch = 12 * control_frames.task_named(task).repeat, 1, 1, 6, min(batch, 4)
+    world, size = control_frames.make(task, shrink=shrink), CROP // shrink
     repeat, actions = world.task.repeat, world.task.actions
     trunk = Convolutions(CHANNELS, size, filters, layers)
     agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=features).to(run.device)
     learner = Learner(agent, lr=world.task.lr)
     total = environment_steps // repeat
-    frames = total + total * repeat // control.STEPS + (total if few else 2)  # all there will be
-    replay = control.Replay(min(capacity, frames), actions, control.FRAME // shrink, run.device)
+    frames = total + total * repeat // control_frames.STEPS + (total if few else 2)  # all there will be
+    replay = control_frames.Replay(min(capacity, frames), actions, control_frames.FRAME // shrink, run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     draws = np.random.default_rng(seed)
 
@@ -192,7 +193,7 @@ def curl_sac(
         return sum(returns) / len(returns) / MOST
 
     def mean_policy(observed: Tensor) -> np.ndarray:
-        return agent.act(control.centre_crop(observed.to(run.device), size))[0].cpu().numpy()
+        return agent.act(control_frames.centre_crop(observed.to(run.device), size))[0].cpu().numpy()
 
     random_score = measure(lambda _: draws.uniform(-1, 1, actions))
     scores, at, returns, clamped = [measure(mean_policy)], [0], [], []
@@ -208,7 +209,7 @@ def curl_sac(
                 batch_here = replay.sample(batch, generator)
                 told = _learn(learner, batch_here, size, generator, positives, contrastive, tau_plus, sphere_floor)
                 clamped.append(told.get("clamped", torch.zeros((), device=run.device)))
-                seen = control.centre_crop(torch.cat(stack)[None].to(run.device), size)
+                seen = control_frames.centre_crop(torch.cat(stack)[None].to(run.device), size)
                 action = agent.act(seen, generator)[0].cpu().numpy()
             frame, reward, discount, over = world.step(action)
             replay.add(torch.as_tensor(action, dtype=torch.float32), reward, discount, frame)
@@ -234,7 +235,7 @@ def curl_sac(
 
 def _learn(
     learner: Learner,
-    batch: control.Batch,
+    batch: control_frames.Batch,
     size: int,
     generator: torch.Generator,
     positives: int,
@@ -245,9 +246,9 @@ def _learn(
     """One update of everything; the query of the contrastive loss is the critics' crop, its keys are others."""
 
     def crop(frames: Tensor) -> Tensor:
-        return pixels(control.random_crop(frames, size, generator))
+        return pixels(control_frames.random_crop(frames, size, generator))
 
-    cropped = control.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
+    cropped = control_frames.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
     told = learner.update(cropped, generator)
     if contrastive:
         keys = torch.stack([crop(batch.observed) for _ in range(positives)])
@@ -255,7 +256,7 @@ def _learn(
     return told
 
 
-def play(world: control.Environment, policy: Any, seed: int) -> float:
+def play(world: control_frames.Environment, policy: Any, seed: int) -> float:
     """The return of one episode. policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action."""
     frame, over, total = world.reset(seed), False, 0.0
     stack = [frame] * STACK

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from curlnb import environment, evaluation, losses
-from curlnb.datasets import graphs
-from curlnb.graph_encoders import GIN, InfoGraph
-from curlnb.store import Run, experiment
-from curlnb.training import train
+from curlnb import evaluation, losses
+from curlnb.data import graphs
+from curlnb.models.gin import GIN, InfoGraph
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import train
 
 OBJECTIVES = ("hard", "released")
 

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, distributed, environment, evaluation, losses, sampling, theory
-from curlnb.datasets import imagenet100
-from curlnb.encoders import SimCLR, encoder, projection_head, split_batch_norm
-from curlnb.store import Run, experiment
-from curlnb.training import accelerated, train
+from curlnb import evaluation, losses
+from curlnb.data import augment, datasets, imagenet100, sampling
+from curlnb.models.encoders import SimCLR, encoder, projection_head, split_batch_norm
+from curlnb.runs import distributed, environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import accelerated, train
+from curlnb.theory import finite_worlds
 
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
@@ -171,7 +173,7 @@ def surrogate(run: Run, *, seed: int, **training: Any) -> dict[str, Any]:
     some = first_of_each(labels, WORLD)
     metrics: dict[str, Any] = {}
     for kind in ("hinge", "logistic"):
-        worlds = [theory.empirical_pair_losses(scale * points[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
+        worlds = [finite_worlds.empirical_pair_losses(scale * points[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
         metrics |= {
             "tau": float(worlds[0].tau),
             f"L_un_{kind}": [round(float(world.unsupervised), 6) for world in worlds],

@@ -14,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb import environment, evaluation, losses, sampling
-from curlnb.store import Run
-from curlnb.training import accelerated, train
+from curlnb import evaluation, losses
+from curlnb.data import sampling
+from curlnb.runs import environment
+from curlnb.runs.store import Run
+from curlnb.runs.training import accelerated, train
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")

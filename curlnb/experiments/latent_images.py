@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, evaluation
-from curlnb.encoders import encoder as build
+from curlnb import evaluation
+from curlnb.data import augment, datasets
 from curlnb.experiments.latent import World, learn
-from curlnb.store import Run, experiment
+from curlnb.models.encoders import encoder as build
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
 
 DIM = 100  # of the representation (arora2019, Section 8.1)
 

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from curlnb import datasets, environment, evaluation
-from curlnb.datasets.glove import UNKNOWN
-from curlnb.datasets.texts import entry_of
+from curlnb import evaluation
+from curlnb.data import datasets
+from curlnb.data.glove import UNKNOWN
+from curlnb.data.texts import entry_of
 from curlnb.experiments.latent import Objective, World, block_loss, learn
-from curlnb.gru import Batch, BiGRU, MeanOfVectors, encode, pack
-from curlnb.store import Run, experiment
-from curlnb.training import train
+from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import train
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")

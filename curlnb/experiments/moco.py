@@ -7,12 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, losses
-from curlnb.encoders import SimCLR, follow
+from curlnb import losses
+from curlnb.data import augment, datasets
 from curlnb.experiments import images
 from curlnb.experiments.optimisers import optimiser, scheduler
-from curlnb.store import Run, experiment
-from curlnb.training import accelerated, train
+from curlnb.models.encoders import SimCLR, follow
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import accelerated, train
 
 
 class MoCo(nn.Module):

@@ -6,11 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb import augment, datasets, environment, evaluation, losses
+from curlnb import evaluation, losses
+from curlnb.data import augment, datasets
 from curlnb.experiments import images, moco
 from curlnb.experiments.optimisers import optimiser, scheduler
-from curlnb.store import Run, experiment
-from curlnb.training import accelerated, train
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import accelerated, train
 
 BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
 FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))  # (t, tau+) at which the trained model's floor is measured

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from curlnb import environment, evaluation
+from curlnb import evaluation
 from curlnb.experiments import images
-from curlnb.store import Run, experiment
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
 
 BINS = 50  # of the histograms, over [-1, 1]
 NEIGHBOURS = 10  # that vote in the picture and among the same points' features

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import environment, losses, senteval
-from curlnb.datasets import sentences, texts
-from curlnb.datasets.texts import Texts
-from curlnb.gru import Batch, BiGRU, MeanOfVectors, encode, pack
-from curlnb.store import Run, experiment
-from curlnb.training import TrainingError, train
+from curlnb import losses
+from curlnb.data import sentences, texts
+from curlnb.data.texts import Texts
+from curlnb.evaluation import sentence_tasks
+from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
+from curlnb.runs import environment
+from curlnb.runs.store import Run, experiment
+from curlnb.runs.training import TrainingError, train
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")
@@ -284,19 +286,19 @@ def judge(
     device: torch.device,
     folds: int = 10,
     inner: int = 9,
-) -> senteval.Score:
+) -> sentence_tasks.Score:
     """A task by SentEval's protocol. number: the vocabulary of `sentences.most_frequent`, if the books have one of their own."""
 
     def features(split: str) -> tuple[Tensor, Tensor]:
         data = _renumbered(_read(task, split, device, texts.entry_of(books.name).vectors, environment.dry()), number)
         z = encode(model, data)  # whole sentences, however short those of training were cut
         assert data.sentiment is not None
-        return senteval.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
+        return sentence_tasks.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
 
     x, y = features("train")
     if "test" not in texts.entry_of(task).splits:
-        return senteval.cross_validated(x, y, count=folds, inner=inner)
-    return senteval.train_test(x, y, *features("test"), count=folds, inner=min(folds, inner + 1))
+        return sentence_tasks.cross_validated(x, y, count=folds, inner=inner)
+    return sentence_tasks.train_test(x, y, *features("test"), count=folds, inner=min(folds, inner + 1))
 
 
 def _books(name: str, split: str, device: torch.device, word_dim: int | None, vocabulary: int, dry: bool) -> tuple[Texts, Tensor | None]:

@@ -1,0 +1,73 @@
+"""Books to learn sentences from, and the six tasks that judge sentences (SentEval; chuang2020, Section 5.3; robinson2021, Section 5.3).
+
+They are text sets like the others (`texts`, data/texts.json): a book is an article; a row of a task is a labelled article of one sentence,
+or of two where sentences are compared.
+"""
+
+import functools
+import hashlib
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from curlnb.data import texts
+from curlnb.data.download import DataError
+from curlnb.data.glove import UNKNOWN
+from curlnb.data.texts import Texts
+from curlnb.runs import environment
+
+VECTORS = "glove.6B.50d-sentences-mini"
+VECTORS_SHA256 = "caf123128014b3e488511b9e5623210b3bdcf542798158bd39b19f82d376a571"
+"""Of the committed word vectors: of their words, a line each, and their values in half precision."""
+
+TASKS = ("MR", "CR", "SUBJ", "MPQA", "TREC", "MSRP")
+"""The papers' six, in the order of their tables. A set `MR-full` is the original MR, where `MR` is what could be had of it."""
+
+
+def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: str | None = None) -> Texts:
+    """Books or a task as `texts.load` gives them, with the number of books or rows checked; synthetic under CURLNB_DRY=1.
+
+    vectors: the table of word vectors, by default the set's own. DataError for an unknown or absent set, and for a wrong number of rows:
+    incomplete copies of these tasks circulate.
+    """
+    entry = texts.entry_of(name, split)
+    if environment.dry():
+        size = {"articles": 60, "each": 2 if name == "MSRP" else 1} if entry.labelled else {}
+        return moved(texts.synthetic(name, split, vectors=vectors, **size), device)
+    found = texts.load(name, split, device, vectors=vectors)
+    expected = entry.articles[split]
+    if expected and len(found.classes) != expected:
+        raise DataError(f"{name} ({split}) has {len(found.classes):,} rows, not {expected:,}: the file is incomplete; fetch it again")
+    if (vectors or entry.vectors) == VECTORS and _digest(found.vocabulary, found.vectors.cpu()) != VECTORS_SHA256:
+        raise DataError(f"{VECTORS}.safetensors is damaged (its SHA-256 is not the recorded one): restore it with git")
+    return found
+
+
+def moved(found: Texts, device: str | torch.device) -> Texts:
+    """The same on another device."""
+    tensors = {field: getattr(found, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
+    return replace(found, **tensors, sentiment=None if found.sentiment is None else found.sentiment.to(device))
+
+
+def digest(name: str) -> str:
+    """As `texts.digest`, with the committed word vectors' own."""
+    return texts.digest(name) + (VECTORS_SHA256 if texts.entry_of(name).vectors == VECTORS else "")
+
+
+def most_frequent(books: Texts, size: int) -> tuple[Tensor, tuple[str, ...]]:
+    """A vocabulary of its own: the `size` most frequent known words of `books`, after the unknown one.
+
+    Returns the new number of each old one [V], int32, and the words.
+    """
+    count = torch.bincount(books.tokens.long(), minlength=len(books.vocabulary))
+    count[UNKNOWN] = 0
+    kept = count.argsort(descending=True, stable=True)[: min(size, int((count > 0).sum()))]
+    number = torch.full((len(books.vocabulary),), UNKNOWN, dtype=torch.int32, device=kept.device)
+    number[kept] = torch.arange(1, len(kept) + 1, dtype=torch.int32, device=kept.device)
+    return number, ("?", *(books.vocabulary[old] for old in kept.tolist()))
+
+
+@functools.lru_cache(maxsize=4)
+def _digest(vocabulary: tuple[str, ...], vectors: Tensor) -> str:
+    return hashlib.sha256("\n".join(vocabulary).encode() + vectors.half().numpy().tobytes()).hexdigest()

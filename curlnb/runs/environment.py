@@ -1,0 +1,74 @@
+"""What the environment says: where the checkout and the results are, how a notebook is being run.
+
+CURLNB_HOME       the checkout that holds notebooks/, data/ and results/; default: where the package lies
+CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checkout
+CURLNB_RESULTS    where results go; default: results/ in the checkout
+CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
+CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
+CURLNB_TURN       a file whose lock a sweep holds while it computes, set by `make reproduce`, so that notebooks take turns at the cores
+CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
+CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
+CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
+CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run's last bits
+CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
+CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it
+CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock
+
+
+def home() -> Path:
+    return Path(os.environ.get("CURLNB_HOME") or Path(__file__).resolve().parent.parent.parent)
+
+
+def results_root() -> Path:
+    root = Path(os.environ.get("CURLNB_RESULTS") or home() / "results")
+    return root / "dry" if dry() else root  # noise must not be taken for results
+
+
+def notebook_name() -> str:
+    """The running notebook, as `1_curl/4.1_surrogate_bound`, or the empty string where nobody said."""
+    return os.environ.get("CURLNB_NOTEBOOK", "")
+
+
+def dry() -> bool:
+    return os.environ.get("CURLNB_DRY") == "1"
+
+
+def reference_only() -> bool:
+    return os.environ.get("CURLNB_REFERENCE") == "1"
+
+
+def cuda_graphs() -> bool:
+    return os.environ.get("CURLNB_CUDA_GRAPHS") == "1"
+
+
+def headless() -> bool:
+    return "CURLNB_LOG" in os.environ
+
+
+def log(line: str) -> None:
+    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars instead."""
+    if headless():
+        with open(os.environ["CURLNB_LOG"], "a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Wait until no other notebook of the same `make reproduce` computes runs, then go on; the wait is noted in the log."""
+    if "CURLNB_TURN" not in os.environ:
+        yield
+        return
+    start = time.monotonic()
+    with FileLock(os.environ["CURLNB_TURN"]):
+        if (waited := time.monotonic() - start) > 1:
+            log(f"waited {waited:.1f} s for another notebook's runs")
+        yield

@@ -1,0 +1,226 @@
+"""What the debiased loss guarantees for classification (chuang2020, Section 6): Lemma 4 exactly on finite worlds, the terms of Theorem 5.
+
+Worlds and representations are those of `theory`: rho [..., C], D [..., C, P], f [..., P, d] of any length, float64, leading dimensions
+are worlds of their own. A similarity is f(x).f(x') itself: unit vectors at temperature t are rows of length 1/sqrt(t). Natural logarithms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from curlnb.theory.finite_worlds import World
+
+_NEVER = -1e30  # the logarithm of 0, as a number that has a gradient
+MOST_TASKS = 5000
+
+
+# Lemma 4
+
+
+def negative_mean(world: World, f: Tensor, *, tau_plus: float | None = None, floor: float = 0.0) -> Tensor:
+    """log of the mean of e^{f(x).f(x')} over the negatives x' of an anchor x of class c, for all of them: [..., P, C].
+
+    tau_plus=None: over p_x^-, the other classes in proportion to rho. A number in [0, 1): what Eq. 16 tends to that assumes this prior for
+    every class, max{(E_p - tau+ E_{p+}) / tau-, floor}: the truth where each rho_c is tau_plus, the marginal's mean, bias and all, at 0.
+    ValueError for tau_plus out of range.
+    """
+    _fit(world, f)
+    log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
+    by_class = torch.logsumexp((f @ f.mT).unsqueeze(-2) + log_D.unsqueeze(-3), -1)  # [..., x, c]: log E over D_c
+    log_rho = world.rho.clamp_min(1e-300).log()
+    if tau_plus is None:
+        classes = world.rho.shape[-1]
+        own = torch.eye(classes, dtype=torch.bool, device=f.device)
+        others = torch.where(own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes))  # [..., c, c']
+        shares = others - others.logsumexp(-1, keepdim=True)
+        return torch.logsumexp(by_class.unsqueeze(-2) + shares.unsqueeze(-3), -1)
+    if not 0 <= tau_plus < 1:
+        raise ValueError(f"tau_plus is {tau_plus}: a class prior lies in [0, 1); None takes each class's own")
+    marginal = torch.logsumexp(by_class + log_rho.unsqueeze(-2), -1, keepdim=True)
+    mean = (marginal.exp() - tau_plus * by_class.exp()) / (1 - tau_plus)
+    return mean.clamp_min(max(floor, 1e-300)).log()
+
+
+def debiased_loss(world: World, f: Tensor, N: float, *, tau_plus: float | None = None, floor: float = 0.0) -> Tensor:
+    """The debiased loss of infinitely many samples, E log(1 + N g(x) e^{-f(x).f(x+)}) with g of `negative_mean`. Returns [...].
+
+    With tau_plus=None it is Lemma 4's right side, and Lemma 2's limit of the unbiased loss. N > 0: the weight of the negatives.
+    """
+    if not N > 0:
+        raise ValueError(f"N is {N}: the weight of the negatives is positive")
+    g = negative_mean(world, f, tau_plus=tau_plus, floor=floor)  # [..., x, c]
+    exponent = math.log(N) + g.mT.unsqueeze(-1) - (f @ f.mT).unsqueeze(-3)  # [..., c, x, x+]
+    table = torch.logaddexp(exponent, torch.zeros_like(exponent))  # softplus would round above 20
+    return torch.einsum("...c,...cx,...cp,...cxp->...", world.rho, world.D, world.D, table)
+
+
+def _tasks(classes: int, K: int) -> Tensor:
+    if not 2 <= K <= classes:
+        raise ValueError(f"K is {K}: a task has from 2 to all {classes} classes")
+    if math.comb(classes, K) > MOST_TASKS:
+        raise ValueError(f"{math.comb(classes, K):,} tasks of {K} among {classes} classes: at most {MOST_TASKS:,} are enumerated")
+    return torch.tensor(list(itertools.combinations(range(classes), K)))
+
+
+def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
+    """L_Sup^mu: softmax cross-entropy of the mean classifier, over all tasks of K classes alike, classes within a task alike. -> [...]."""
+    _fit(world, f)
+    tasks = _tasks(world.D.shape[-2], K).to(f.device)
+    scores = (f @ (world.D @ f).mT)[..., tasks]  # [..., x, task, K]
+    losses = scores.logsumexp(-1, keepdim=True) - scores
+    return (world.D.mT[..., tasks] * losses).sum((-3, -2, -1)) / tasks.numel()
+
+
+def supervised_loss(world: World, f: Tensor, K: int) -> float:
+    """L_Sup (Eq. 24 and 25): the same with the best W of each task, found by L-BFGS, which stays above it by about 1e-6; for one world."""
+    _fit(world, f)
+    points, D = f.detach().cpu().double().numpy(), world.D.detach().cpu().double().numpy()
+    tasks = _tasks(len(D), K).numpy()
+    return float(np.mean([_best_softmax(points, D[task] / K) for task in tasks]))
+
+
+def _best_softmax(points: np.ndarray, mass: np.ndarray) -> float:
+    """inf over W of sum_{c, x} mass[c, x] (-log softmax(W x)_c)."""
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = flat.reshape(len(mass), -1) @ points.T  # [K, P]
+        top = logits.max(0)
+        log_sum = top + np.log(np.exp(logits - top).sum(0))
+        slope = np.exp(logits - log_sum) * mass.sum(0) - mass
+        return float((mass * (log_sum - logits)).sum()), (slope @ points).ravel()
+
+    start = mass @ points / mass.sum(1, keepdims=True)
+    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 2000, "gtol": 1e-8, "ftol": 1e-14})
+    return float(found.fun)
+
+
+def lemma4_factor(rho: Tensor, N: float, K: int) -> float:
+    """The factor r in L_Sup^mu <= r L~_Debiased^N for all D and f, derived here; Lemma 4 is the case r = 1: equal rho and N >= K - 1.
+
+    rho: [C]. With A the mean over p_x^- of e^{f(x).(mu_c' - mu_c)}, Jensen gives L~ >= sum_c rho_c E log(1 + N A). The mean classifier's
+    loss is at most the mean over c of E log(1 + (K - 1) A'), with A' the same mean over classes alike. Now A' <= k_c A for
+    k_c = max_{c' != c} (1 - rho_c) / ((C - 1) rho_c'), log(1 + a s) <= max(1, a) log(1 + s), and 1/C = rho_c / (C rho_c). Hence
+    r = max_c max{1, k_c (K - 1)/N} / (C rho_c).
+    """
+    classes = len(rho)
+    worst = 0.0
+    for c in range(classes):
+        least = float(torch.cat([rho[:c], rho[c + 1 :]]).min())
+        k = (1 - float(rho[c])) / ((classes - 1) * least)
+        worst = max(worst, max(1.0, k * (K - 1) / N) / (classes * float(rho[c])))
+    return worst
+
+
+def geometric(classes: int, ratio: float) -> Tensor:
+    """Class probabilities [C] in geometric progression, the first `ratio` times the last, as `datasets.long_tail` makes them."""
+    shares = ratio ** (-torch.arange(classes, dtype=torch.float64) / (classes - 1))
+    return shares / shares.sum()
+
+
+def simplex(classes: int, similarity: float) -> tuple[World, Tensor]:
+    """The collapsed world: a point a class, equally likely, f the C corners of a regular simplex with f(x).f(x) = similarity.
+
+    Both of Jensen's inequalities are equalities here, and Lemma 4 one at N = K - 1. Returns the world and f [C, C].
+    """
+    eye = torch.eye(classes, dtype=torch.float64)
+    f = (eye - 1 / classes) * math.sqrt(similarity * classes / (classes - 1))
+    return World(torch.full((classes,), 1 / classes, dtype=torch.float64), eye), f
+
+
+def _fit(world: World, f: Tensor) -> None:
+    if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
+        raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
+
+
+# Theorem 5
+
+
+class Terms(NamedTuple):
+    """What Theorem 5 adds to the empirical debiased loss, in nats: too few negatives, too few positives, two for too few data."""
+
+    negatives: float
+    positives: float
+    complexity: float
+    deviation: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def printed_lambda(N: int, M: int, tau_plus: float) -> float:
+    """lambda = sqrt((M/N + 1)/tau-^2 + tau+^2 (N/M + 1)) of Theorem 5; the same as sqrt((N + M) (1/(N tau-^2) + tau+^2/M))."""
+    return math.sqrt((M / N + 1) / (1 - tau_plus) ** 2 + tau_plus**2 * (N / M + 1))
+
+
+def printed_B(N: int, tau_plus: float) -> float:
+    """B = log N (1/tau- + tau+) of Theorem 5: 0 at N = 1."""
+    return math.log(N) * (1 / (1 - tau_plus) + tau_plus)
+
+
+def printed_terms(N: int, M: int, T: int, tau_plus: float, rademacher: float, *, delta: float = 0.05) -> Terms:
+    """The four quantities inside the O() of Theorem 5. Their factors are not stated, so that their sum bounds nothing.
+
+    rademacher: R_S(F), over the (N + M + 2) T points and all coordinates, as a sum (Eq. 26).
+    """
+    deviation = printed_B(N, tau_plus) * math.sqrt(math.log(1 / delta) / T)
+    complexity = printed_lambda(N, M, tau_plus) * rademacher / T
+    return Terms(1 / ((1 - tau_plus) * math.sqrt(N)), tau_plus / ((1 - tau_plus) * math.sqrt(M)), complexity, deviation)
+
+
+def loss_range(N: int, tau_plus: float, temperature: float) -> tuple[float, float]:
+    """Smallest and largest loss of one sample (Eq. 16 and 21, unit vectors), both attained: what B should be the difference of.
+
+    The smallest has s+ = 1 and g on its floor; the largest s+ = -1, s = 1 for all unlabelled samples and -1 for all v.
+    """
+    high = (math.exp(2 / temperature) - tau_plus) / (1 - tau_plus)
+    return math.log1p(N * math.exp(-2 / temperature)), math.log1p(N * high)
+
+
+def lipschitz(N: int, M: int, tau_plus: float, temperature: float) -> float:
+    """A Lipschitz constant of one sample's loss in all N + M + 2 embeddings jointly (Euclidean norm, unit ball), derived here.
+
+    With D = e^{s+/t} + N g >= (N + 1) e^{-1/t}, the derivatives in s+, s_i and s_j, times t, are w = N g/D <= 1,
+    a_i = e^{s_i/t}/(tau- D) and b_j = tau+ N e^{s_j/t}/(tau- M D), the last two 0 on the floor. So sum b <= beta = (tau+/tau-) e^{2/t},
+    sum a = w + sum b, each a_i <= alpha = e^{2/t}/(tau- (N + 1)), each b_j <= beta/M. The anchor's own gradient is at most the sum of
+    their sizes, 2 + 2 beta; the others' together at most the root of their squares, 1 + (1 + beta) min(alpha, 1 + beta) + beta^2/M.
+    """
+    beta = tau_plus / (1 - tau_plus) * math.exp(2 / temperature)
+    alpha = min(math.exp(2 / temperature) / ((1 - tau_plus) * (N + 1)), 1 + beta)
+    return math.sqrt((2 + 2 * beta) ** 2 + 1 + (1 + beta) * alpha + beta**2 / M) / temperature
+
+
+def derived_terms(N: int, M: int, T: int, tau_plus: float, temperature: float, rademacher: float, *, delta: float = 0.05) -> Terms:
+    """Theorem 5 with constants, derived here: L_Sup(f^) <= L_Debiased^{N,M}(f) + the total for all f, with probability 1 - delta.
+
+    For equal classes, N >= K - 1, unit vectors and temperature t. Lemma 4; Theorem 3 with `debiasing.theorem3_bound`'s constant
+    (e^{2/t} - 1)/2; then as in arora2019, Lemma A.2 (`theory.generalization`): 2 sqrt(2) L R_S/T by vector contraction, L of `lipschitz`,
+    (3 sqrt(log(4/delta)/2T) + sqrt(log(2/delta)/2T)) times the range of the loss. ValueError for delta outside (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
+    factor = math.expm1(2 / temperature) / (2 * (1 - tau_plus))
+    low, high = loss_range(N, tau_plus, temperature)
+    deviation = (high - low) * (3 * math.sqrt(math.log(4 / delta) / (2 * T)) + math.sqrt(math.log(2 / delta) / (2 * T)))
+    complexity = 2 * math.sqrt(2) * lipschitz(N, M, tau_plus, temperature) * rademacher / T
+    return Terms(factor / math.sqrt(N), factor * tau_plus / math.sqrt(M), complexity, deviation)
+
+
+def linear_rademacher(N: int, M: int, T: int, dim: int) -> float:
+    """R_S(F) <= sqrt(d (N + M + 2) T) for F the linear maps into R^dim of Frobenius norm at most 1, on inputs in the unit ball (Jensen)."""
+    return math.sqrt(dim * (N + M + 2) * T)
+
+
+def tuple_loss(x: Tensor, positive: Tensor, u: Tensor, v: Tensor, *, tau_plus: float, temperature: float) -> Tensor:
+    """The loss of one sample of Theorem 5's S (Eq. 16 and 21), of embedded points: x, positive [..., d], u [..., N, d], v [..., M, d]."""
+    s_pos = (x * positive).sum(-1) / temperature
+    u_mean, v_mean = ((x.unsqueeze(-2) * other).sum(-1).div(temperature).exp().mean(-1) for other in (u, v))
+    g = ((u_mean - tau_plus * v_mean) / (1 - tau_plus)).clamp_min(math.exp(-1 / temperature))
+    return torch.log1p(u.shape[-2] * g * (-s_pos).exp())

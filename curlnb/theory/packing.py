@@ -1,0 +1,225 @@
+"""Optimal embeddings against worst-case negatives, and what they guarantee (robinson2021, Section 4.2 and Appendices A.2, A.3).
+
+Eq. 7 places a vector for each class on a sphere so that the mean squared distance to the nearest other class is as large as possible.
+Tammes' problem makes the *least* distance as large as possible. `maximise` solves both by sequential quadratic programming from random
+starts; `descend` never sees either: it minimises the loss L*_inf over free embeddings.
+
+Unit vectors throughout: with the paper's radius 1/t, squared distances are 1/t^2 times these.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from curlnb.theory.worst_case import Labelled, hardest_mean, log_tilted_mean
+
+# Largest least angle between C points on S^2, degrees. C = 3 to 9 and 12: Schuette and van der Waerden 1951; 10, 11: Danzer 1986.
+# 2, 3, 4, 6, 9 and 12 are elementary; 8 is the square antiprism, cos = (sqrt 8 - 1)/7; all as in Sloane's tables of packings.
+TAMMES_ANGLES = {
+    2: 180.0,
+    3: 120.0,
+    4: math.degrees(math.acos(-1 / 3)),
+    5: 90.0,
+    6: 90.0,
+    7: 77.8695421,
+    8: math.degrees(math.acos((math.sqrt(8) - 1) / 7)),
+    9: math.degrees(math.acos(1 / 3)),
+    10: 66.1468220,
+    11: math.degrees(math.acos(1 / math.sqrt(5))),
+    12: math.degrees(math.acos(1 / math.sqrt(5))),
+}
+
+
+def tammes_distance(classes: int) -> float:
+    """The known largest least distance between that many points on S^2. ValueError beyond 12."""
+    if classes not in TAMMES_ANGLES:
+        raise ValueError(f"no known value for {classes} points here: use 2 to 12")
+    return 2 * math.sin(math.radians(TAMMES_ANGLES[classes]) / 2)
+
+
+def nearest_squared(v: Tensor) -> Tensor:
+    """min_{c' != c} ||v_c - v_c'||^2 for each class c. v: [..., C, d] unit vectors, C >= 2. Returns [..., C]."""
+    if v.shape[-2] < 2:
+        raise ValueError(f"{v.shape[-2]} vector has no neighbour: use 2 or more")
+    own = torch.eye(v.shape[-2], dtype=torch.bool, device=v.device)
+    return (2 - 2 * (v @ v.mT).masked_fill(own, -1).amax(-1)).clamp_min(0)
+
+
+class Packing(NamedTuple):
+    """vectors: [C, d]; value: of the objective; values: [starts], what each start reached, best first."""
+
+    vectors: Tensor
+    value: float
+    values: np.ndarray
+
+
+def maximise(rho: Tensor, d: int, *, starts: int, generator: torch.Generator, least: bool = False) -> Packing:
+    """Eq. 7, max sum_c rho(c) min_{c' != c} ||v_c - v_c'||^2 over unit vectors; or with `least` Tammes' max min ||v_c - v_c'||^2.
+
+    rho: [C]. Sequential quadratic programming on v and the radii r_c <= ||v_c - v_c'||^2, which makes the minimum smooth, from `starts`
+    random starts (half of them with two classes on one place: where merging pays, it is a kink that a random start rarely meets).
+    Local optima abound: what is found is a lower bound, and `values` shows how often. ValueError for less than two classes or d < 2.
+    """
+    C = len(rho)
+    if C < 2 or d < 2 or starts < 1:
+        raise ValueError(f"need at least 2 classes, 2 dimensions and a start, not {C}, {d} and {starts}")
+    weights, n = rho.double().numpy(), C * d
+    anchor, other = np.nonzero(~np.eye(C, dtype=bool))
+    rows, classes = np.arange(len(anchor)), np.arange(C)
+    gradient = np.concatenate([np.zeros(n), -np.full(C, 1 / C) if least else -weights])
+
+    def radii(v: np.ndarray) -> np.ndarray:
+        return (2 - 2 * (v @ v.T - 3 * np.eye(C)).max(1)).clip(0)
+
+    def vectors(z: np.ndarray) -> np.ndarray:
+        return z[:n].reshape(C, d)
+
+    def slack(z: np.ndarray) -> np.ndarray:
+        v = vectors(z)
+        return 2 - 2 * (v[anchor] * v[other]).sum(1) - z[n:][anchor if not least else 0]
+
+    def slack_gradient(z: np.ndarray) -> np.ndarray:
+        v, jacobian = vectors(z), np.zeros((len(anchor), n + C))
+        for axis in range(d):
+            jacobian[rows, anchor * d + axis] -= 2 * v[other, axis]
+            jacobian[rows, other * d + axis] -= 2 * v[anchor, axis]
+        jacobian[rows, n + (anchor if not least else 0 * anchor)] -= 1
+        return jacobian
+
+    def norm_gradient(z: np.ndarray) -> np.ndarray:
+        jacobian = np.zeros((C, n + C))
+        for axis in range(d):
+            jacobian[classes, classes * d + axis] = 2 * vectors(z)[:, axis]
+        return jacobian
+
+    if least:
+        gradient = np.zeros(n + C)
+        gradient[n] = -1
+    constraints = [
+        {"type": "ineq", "fun": slack, "jac": slack_gradient},
+        {"type": "eq", "fun": lambda z: (vectors(z) ** 2).sum(1) - 1, "jac": norm_gradient},
+    ]
+    best, reached = (-math.inf, np.zeros((C, d))), []
+    for start in range(starts):
+        v = normalize(torch.randn(C, d, generator=generator, dtype=torch.float64), dim=1).numpy()
+        if start % 2 and C > 2 and not least:
+            v[int(weights.argmin())] = v[int(weights.argsort()[1])]
+        begin = np.concatenate([v.ravel(), radii(v)])
+        begin[n:] = begin[n:].min() if least else begin[n:]
+        found = minimize(
+            lambda z: float(gradient @ z), begin, jac=lambda z: gradient, constraints=constraints, method="SLSQP",
+            options={"maxiter": 400, "ftol": 1e-13},
+        )  # fmt: skip
+        v = vectors(found.x)
+        v = v / np.linalg.norm(v, axis=1, keepdims=True)
+        value = float(radii(v).min() if least else weights @ radii(v))  # feasible: measured again on the sphere
+        reached.append(value)
+        best = max(best, (value, v), key=lambda pair: pair[0])
+    return Packing(torch.from_numpy(best[1]), best[0], np.sort(reached)[::-1])
+
+
+def worst_loss(world: Labelled, f: Tensor, t: float = 1.0, beta: float = math.inf) -> Tensor:
+    """L_inf(f, q_beta^-) = -E s+/t + E log E_{q_beta^-} e^{s/t} (Eq. 6), at beta = inf L*_inf(f). f: [..., P, d] unit. -> [...]."""
+    u = f @ f.mT / t
+    return (world.p * (hardest_mean(world, u, beta) - (world.positives * u).sum(-1))).sum(-1)
+
+
+def alignment(world: Labelled, f: Tensor) -> Tensor:
+    """L_align = E ||f(x) - f(x+)||^2 / 2 (Appendix A.2), [...]."""
+    return 1 - (world.p * (world.positives * (f @ f.mT)).sum(-1)).sum(-1)
+
+
+def descend(world: Labelled, d: int, *, starts: int, steps: int, generator: torch.Generator, hardest: float = 3e4) -> Tensor:
+    """Minimise L*_inf over free embeddings of the points (t = 1) by Adam, `starts` at once. Returns f [starts, P, d], best first.
+
+    The hardest negative is a kink; Proposition 3 smooths it: beta grows geometrically from 3 to `hardest` while the step shrinks.
+    """
+    z = torch.randn(starts, len(world.p), d, generator=generator, dtype=torch.float64).requires_grad_()
+    optimiser = torch.optim.Adam([z], lr=0.1, betas=(0.8, 0.98))
+    for step in range(steps):
+        done = step / max(1, steps - 1)
+        for group in optimiser.param_groups:
+            group["lr"] = 0.1 * 10 ** (-4.2 * done)
+        optimiser.zero_grad()
+        worst_loss(world, normalize(z, dim=-1), beta=3 * (hardest / 3) ** done).sum().backward()
+        optimiser.step()
+    f = normalize(z.detach(), dim=-1)
+    return f[worst_loss(world, f).argsort()]
+
+
+# Theorem 5
+
+
+def medoids(world: Labelled, f: Tensor) -> Tensor:
+    """v_c = f(x_c), x_c the point with the least mean squared distance to its class c (proof of Theorem 8). f: [P, d] -> [C, d]."""
+    distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(-1)  # [P], E ||f(x) - f(x')||^2 over x' of the class
+    classes = world.labels.unique()
+    return torch.stack([f[distance.masked_fill(world.labels != c, math.inf).argmin()] for c in classes])
+
+
+def nearest_neighbour_error(world: Labelled, f: Tensor, v: Tensor, *, tolerance: float = 1e-12) -> float:
+    """P(argmin_c ||f(x) - v_c|| is not h(x)), ties against us, as "broken arbitrarily" allows. f: [P, d], v: [C, d] in label order."""
+    own = (world.labels[:, None] == world.labels.unique()).double()  # [P, C]
+    score = f @ v.T
+    mine = (score * own).sum(1)
+    return float((world.p * ((score - 10 * own).amax(1) >= mine - tolerance)).sum())
+
+
+class Bounds(NamedTuple):
+    """Right sides for the error of the 1-NN classifier; at most 1 where they say something, inf where the proof says nothing."""
+
+    printed: float  # 8 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps)^2, whatever the sign of what is squared
+    proved: float  # 16 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps), where positive
+    derived: float  # 16 eps / (xi^2 - 2 |C| sqrt(eps) / t), from the sharper Lemma 10, for eps <= 1/(4 t^2), where positive
+
+
+def theorem_5(excess: float, xi: float, classes: float, t: float = 1.0) -> Bounds:
+    """Theorem 5/8's bound as printed, as its proof gives it, and with Lemma 10 sharpened. excess: eps >= 0.
+
+    xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t. classes: |C|, or 1 / min rho.
+    The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps.
+    """
+    if excess < 0 or xi < 0:
+        raise ValueError(f"the excess risk and xi are at least 0, not {excess} and {xi}")
+    room = xi**2 - 2 * classes * (1 + 1 / t) * math.sqrt(excess)
+    more = xi**2 - 2 * classes / t * math.sqrt(excess) if excess <= 1 / (4 * t**2) else -1.0
+    printed = 8 * excess / room**2 if room else math.inf
+    return Bounds(printed, 16 * excess / room if room > 0 else math.inf, 16 * excess / more if more > 0 else math.inf)
+
+
+# Lemma 11
+
+
+class Spread(NamedTuple):
+    """Lemma 11 on a finite world, sphere of radius 1/t: X = e^{f(x).f(v)}, x ~ p, v ~ q_beta^+. All 0-dim."""
+
+    variance: Tensor  # Var(X)
+    within: Tensor  # E_x Var(X | x), the part that the proof bounds
+    step: Tensor  # largest ((e^a - e^b) / (a - b))^2 over pairs v, v' of an anchor: what the proof bounds by e^{1/t^4}
+    align: Tensor  # L_align on that sphere, E ||f(x) - f(x+)||^2 / 2
+
+
+def positive_spread(world: Labelled, f: Tensor, t: float, beta: float) -> Spread:
+    """The quantities of robinson2021, Lemma 11, for unit vectors f [P, d], put on the sphere of radius 1/t."""
+    u = f @ f.mT / t**2
+    log_q = (beta * u + world.p.log()).masked_fill(~world.same, -math.inf)
+    q = (log_q - log_q.logsumexp(-1, keepdim=True)).exp()
+    mean, square = (q * u.exp()).sum(-1), (q * (2 * u).exp()).sum(-1)
+    within = (world.p * (square - mean**2)).sum()
+    variance = (world.p * square).sum() - (world.p * mean).sum() ** 2
+    a, b = u.unsqueeze(-1), u.unsqueeze(-2)
+    pairs = world.same.unsqueeze(-1) & world.same.unsqueeze(-2) & ((a - b).abs() > 1e-9)
+    step = torch.where(pairs, ((a.exp() - b.exp()) / torch.where(pairs, a - b, 1.0)).square(), 0.0).max()
+    return Spread(variance, within, step, alignment(world, f) / t**2)
+
+
+def positive_mean(world: Labelled, u: Tensor, beta: float) -> Tensor:
+    """E_{q_beta^+} e^u for each anchor, [..., P]; with M = 1 positive the estimate is e^{u+}, whose mean is that at beta = 0."""
+    return log_tilted_mean(u, world.positives, beta).exp()

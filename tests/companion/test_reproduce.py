@@ -1,0 +1,224 @@
+"""`make reproduce` end to end on small notebooks, in a results folder and a checkout of its own; the reference and its renewal."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from curlnb.companion import reference
+from curlnb.runs import environment
+
+HOME = environment.home()
+GOOD = """
+from curlnb.companion import notebook
+from curlnb.companion.claims import exact
+from curlnb.runs.sweep import sweep
+import pandas as pd, toy
+settings = notebook.settings("small", profile, quick=dict(seeds=2, pause=PAUSE), gpu=dict(seeds=2, pause=PAUSE))
+runs = sweep(toy.regression, seeds=settings.seeds, store=settings.store, pause=settings.pause)
+notebook.save_table(settings, runs[["seed", "loss"]], "losses")
+notebook.judge(settings, [exact("curlnb/small", "two seeds give two rows", where="here", holds=len(runs) == 2, value=2.0)])
+print(f"{runs['loss'].mean():.6f}")
+"""
+
+
+def write_notebook(path: Path, code: str) -> None:
+    parameters = nbformat.v4.new_code_cell('profile = "quick"\nseed = 0', metadata={"tags": ["parameters"]})
+    cells = [nbformat.v4.new_markdown_cell("# A small notebook"), parameters, nbformat.v4.new_code_cell(code)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout with its own notebooks and results; commands run in it as the Makefile runs them."""
+    write_notebook(tmp_path / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.0"))
+
+    def command(*arguments: str, start: bool = False, **variables: str) -> subprocess.Popen | subprocess.CompletedProcess:
+        env = {
+            **os.environ, "CURLNB_HOME": str(tmp_path), "CURLNB_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(Path(__file__).parent.parent), **variables,
+        }  # fmt: skip
+        line = [sys.executable, "-m", "curlnb", *arguments]
+        if start:
+            return subprocess.Popen(line, env=env, cwd=tmp_path, start_new_session=True)
+        return subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+
+    command.root = tmp_path
+    return command
+
+
+def test_one_notebook_through_the_whole_path_and_not_twice(checkout):
+    done = checkout("reproduce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    quick = checkout.root / "results" / "quick"
+    assert (quick / "tables" / "small-losses.csv").exists()
+    assert "curlnb/small" in (quick / "claims.csv").read_text()
+    page = (quick / "report.html").read_text()
+    assert "A small notebook" in page
+    assert "two seeds give two rows" in page
+    assert len(list((quick / "runs" / "toy.regression").iterdir())) == 2
+    again = checkout("reproduce")
+    assert "finished before" in again.stdout
+    assert "started" not in again.stdout
+
+
+MEET = """
+import pathlib, time
+mine, other = pathlib.Path("MINE"), pathlib.Path("OTHER")
+mine.touch()
+until = time.monotonic() + 60
+while not other.exists():
+    assert time.monotonic() < until, "the other never came"
+    time.sleep(0.1)
+"""
+
+
+def write_two_that_meet(root: Path, *then: str) -> list[str]:
+    """Two notebooks that each wait for the other's word: one after the other, neither would finish. then: code of each after that."""
+    a, b = root / "a", root / "b"
+    for name, mine, other, code in zip(("left", "right"), (a, b), (b, a), then, strict=True):
+        write_notebook(root / "notebooks" / f"{name}.ipynb", MEET.replace("MINE", str(mine)).replace("OTHER", str(other)) + code)
+    return ["notebooks/left.ipynb", "notebooks/right.ipynb"]
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
+def test_notebooks_that_train_nothing_run_side_by_side(checkout):
+    done = checkout("reproduce", *write_two_that_meet(checkout.root, "", ""))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_notebooks_take_turns_at_their_runs(checkout):
+    train = """
+from curlnb.runs.sweep import sweep
+import toy
+sweep(toy.regression, seeds=[SEEDS], pause=0.05)
+"""
+    both = write_two_that_meet(checkout.root, train.replace("SEEDS", "0, 1, 2"), train.replace("SEEDS", "3, 4, 5"))
+    done = checkout("reproduce", *both, CURLNB_DEVICE="cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    spans: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for path in (checkout.root / "results" / "quick" / "runs" / "toy.regression").glob("*/run.json"):
+        run = json.loads(path.read_text())
+        spans[run["seed"] > 2].append((path.stat().st_mtime - run["seconds"], path.stat().st_mtime))
+    first, second = sorted(spans.values())
+    assert len(first) == len(second) == 3
+    assert max(end for _, end in first) < min(start for start, _ in second) + 0.1
+    waits = [float(wait) for wait in re.findall(r"waited (\S+) s for another notebook's runs", done.stdout)]
+    assert len(waits) == 1
+
+
+def test_a_notebook_that_reads_the_ledger_comes_last(checkout):
+    reads = """
+from curlnb.companion import claims
+from curlnb.runs import environment
+print(len(claims.read(environment.results_root() / "quick" / "claims.csv")), "claim so far")
+"""
+    write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads)
+    done = checkout("reproduce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.index("small: done") < done.stdout.index("0_sum: started")
+    assert "1 claim so far" in (checkout.root / "results" / "quick" / "notebooks" / "0_sum.ipynb").read_text()
+
+
+def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
+    write_notebook(checkout.root / "notebooks" / "1_broken.ipynb", "raise ValueError('a clear line')")
+    done = checkout("reproduce")
+    assert done.returncode == 1
+    assert "FAILED 1_broken: ValueError: a clear line (log: " in done.stdout
+    assert "small: done" in done.stdout
+    (checkout.root / "notebooks" / "1_broken.ipynb").unlink()
+    write_notebook(checkout.root / "notebooks" / "2_slow.ipynb", "import time; time.sleep(600)")
+    done = checkout("reproduce", "--limit-minutes", "0.15", "notebooks/2_slow.ipynb")
+    assert done.returncode == 1
+    assert "2_slow: FAILED: not finished within 0 minutes" in done.stdout
+    assert checkout("reproduce", "notebooks/nothing").stderr.strip().startswith("curlnb reproduce: no notebook at")
+
+
+def test_killed_in_between_it_loses_nothing(checkout):
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.05"))
+    runs = checkout.root / "results" / "quick" / "runs" / "toy.regression"
+    process = checkout("reproduce", start=True)
+    deadline = time.monotonic() + 120
+    while not list(runs.glob("*/checkpoint.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert checkout("reproduce").returncode == 0
+    metrics = [json.loads(path.read_text())["metrics"] for path in runs.glob("*/run.json")]
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.0"))
+    (checkout.root / "results").rename(checkout.root / "first")
+    assert checkout("reproduce").returncode == 0
+    uninterrupted = [json.loads(path.read_text())["metrics"] for path in runs.glob("*/run.json")]
+    assert sorted(m["loss"] for m in metrics) == sorted(m["loss"] for m in uninterrupted)
+
+
+def test_a_finished_reproduction_becomes_the_reference(checkout, monkeypatch):
+    assert checkout("reference").stderr.startswith("curlnb reference: small has not been reproduced at quick: run `make reproduce")
+    assert checkout("reproduce").returncode == 0
+    done = checkout("reference")
+    assert done.stdout.startswith("2 runs and 1 notebooks are the quick reference now"), done.stderr
+    target = checkout.root / "results" / "reference" / "quick"
+    assert len((target / "runs" / "toy.regression.jsonl").read_text().splitlines()) == 2
+    book = nbformat.read(checkout.root / "notebooks" / "small.ipynb", as_version=4)
+    assert book.cells[-1].outputs
+    assert "papermill" not in json.dumps(book)
+    assert str(checkout.root) not in json.dumps(book)
+
+
+def test_an_edit_made_after_the_reproduction_is_not_overwritten(checkout):
+    assert checkout("reproduce").returncode == 0
+    path = checkout.root / "notebooks" / "small.ipynb"
+    write_notebook(path, GOOD.replace("PAUSE", "0.0") + "# a later thought")
+    before = path.read_text()
+    assert "small or what it stands on has changed since: run `make reproduce" in checkout("reference").stderr
+    assert path.read_text() == before
+
+
+def test_a_second_reproduction_at_once_is_told_so(checkout):
+    from filelock import FileLock
+
+    (checkout.root / "results" / "quick").mkdir(parents=True)
+    with FileLock(checkout.root / "results" / "quick" / "lock"):
+        done = checkout("reproduce")
+    assert done.returncode == 2
+    assert "another `make reproduce` is at work" in done.stderr
+
+
+def test_the_committed_reference_runs_are_those_of_the_present_code():
+    assert reference.records("quick"), "no reference runs: run `make reproduce reference`"
+    assert reference.stale("quick") == []
+
+
+def test_a_stale_reference_says_what_to_run(monkeypatch):
+    record = {"experiment": "images.simclr", "parameters": {}, "seed": 0, "code": "old", "identity": "x"}
+    monkeypatch.setattr(reference, "records", lambda profile: [record])
+    (line,) = reference.stale("quick")
+    assert line.startswith("reference runs of images.simclr are stale: its code changed. Run `make reproduce reference`")
+
+
+def test_a_random_sample_of_reference_runs_is_computed_again_and_agrees():
+    """Drawn by the commit, so that over time all are; one an experiment family at least, within a few minutes."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True).stdout.strip()
+    chosen = reference.sample("quick", commit, seconds=150)
+    assert chosen
+    assert {record["experiment"] for record in chosen} == {record["experiment"] for record in reference.records("quick")}
+    assert [problem for record in chosen for problem in reference.recompute(record)] == []
+
+
+def test_agreement_is_bit_for_bit_on_one_machine_and_within_the_tolerance_elsewhere():
+    assert reference._agree(0.5, 0.5, exact=True)
+    assert not reference._agree(0.5, 0.5 + 1e-12, exact=True)
+    assert reference._agree(0.40, 0.44, exact=False)
+    assert not reference._agree(0.40, 0.46, exact=False)
+    assert not reference._agree(3.0, 3.5, exact=False)
+    assert not reference._agree(0.5, None, exact=False)
+    assert reference._agree([0.1, 2.0], [0.1, 2.1], exact=False)
+    assert not reference._agree([0.1], [0.1, 0.1], exact=True)

@@ -1,0 +1,176 @@
+"""Sentences: the GRU is torch's own, packing loses nothing, quick-thoughts is its formula, blocks of reviews are consecutive."""
+
+import math
+
+import bench_text
+import pytest
+import torch
+import toy
+
+from curlnb.data import datasets
+from curlnb.data.datasets import Texts
+from curlnb.experiments import latent_text
+from curlnb.experiments.latent_text import consecutive, curl, quick_thoughts, reviews
+from curlnb.models.gru import BiGRU, MeanOfVectors, encode, pack
+from curlnb.runs.store import Store
+
+
+@pytest.fixture
+def texts() -> Texts:
+    return datasets.synthetic_text("wiki-mini", "train")
+
+
+def one_by_one(model: BiGRU, texts: Texts, samples: torch.Tensor, words: int | None = None) -> torch.Tensor:
+    """Last states of `nn.GRU`, a sentence at a time, so that nothing is padded, sorted or packed."""
+    states = []
+    for i in samples.tolist():
+        tokens = texts.tokens[texts.starts[i] : texts.starts[i + 1]][:words]
+        states.append(model.gru(model.vectors[tokens][:, None])[1].flatten())
+    return torch.stack(states)
+
+
+@pytest.mark.parametrize("words", [None, 7])
+def test_the_encoder_is_torchs_gru_on_each_sentence_alone(texts: Texts, words: int | None) -> None:
+    torch.manual_seed(0)
+    model = BiGRU(texts.vectors.double(), 11).double().eval()
+    samples = torch.randperm(len(texts), generator=torch.Generator().manual_seed(1))[:40]
+    batch = pack(texts, samples, words)
+    assert torch.allclose(model(batch), one_by_one(model, texts, samples, words), atol=1e-12)
+    assert torch.allclose(model.native(batch), model.unrolled(batch), atol=1e-12)  # the GPU's way and the CPU's
+
+
+def test_gradients_are_torchs(texts: Texts) -> None:
+    torch.manual_seed(0)
+    model = BiGRU(texts.vectors.double(), 9).double()
+    batch = pack(texts, torch.arange(0, 60, 2))
+    weight = torch.randn(2, 30, 9, dtype=torch.float64)
+    ours, torchs = (
+        torch.autograd.grad((way(batch) * weight).sum(), list(model.gru.parameters())) for way in (model.unrolled, model.native)
+    )
+    for a, b in zip(ours, torchs, strict=True):
+        assert torch.allclose(a, b, atol=1e-10)
+
+
+def test_encode_returns_the_sentences_in_their_order_without_dropout(texts: Texts) -> None:
+    torch.manual_seed(0)
+    model = BiGRU(texts.vectors, 5, dropout=0.5).train()
+    with torch.no_grad():
+        expected = one_by_one(model, texts, torch.arange(len(texts)))
+    assert torch.allclose(encode(model, texts, batch=17), expected, atol=1e-5)
+    assert model.training  # left as it was
+
+
+def test_the_benchmarks_baseline_reads_the_same_sentences(texts: Texts) -> None:
+    # A ratio of two speeds means something only if both do the same work: forwards, padding behind a sentence cannot be felt.
+    torch.manual_seed(0)
+    model = BiGRU(texts.vectors, 6, dropout=0.0)
+    samples = torch.arange(3, 40, 3)
+    with torch.no_grad():
+        padded = bench_text._padded(model, *bench_text._pad(texts, samples))
+        assert torch.allclose(padded[:, :6], model(pack(texts, samples))[:, :6], atol=1e-5)
+
+
+def test_mean_of_vectors_ignores_unknown_words_and_survives_none_known(texts: Texts) -> None:
+    tokens = texts.tokens.clone()
+    tokens[: texts.starts[1]] = 0  # the first sentence has no known word
+    changed = Texts(**{**vars(texts), "tokens": tokens})
+    x = encode(MeanOfVectors(texts.vectors), changed)
+    assert x[0].eq(0).all()
+    for i in (1, 5, len(texts) - 1):
+        own = tokens[texts.starts[i] : texts.starts[i + 1]]
+        assert torch.allclose(x[i], texts.vectors[own[own > 0]].mean(0), atol=1e-5)
+
+
+def test_quick_thoughts_is_its_formula() -> None:
+    z = torch.randn(4, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    total, pairs = 0.0, 0
+    for a in range(4):
+        for i in range(3):
+            others = sum(math.exp(z[a, i] @ z[c, k]) for c in range(4) for k in range(3) if c != a)
+            for j in range(3):
+                if i != j:
+                    similar = math.exp(z[a, i] @ z[a, j])
+                    total, pairs = total - math.log(similar / (similar + others)), pairs + 1
+    assert float(quick_thoughts(z)) == pytest.approx(total / pairs, rel=1e-12)
+
+
+def test_quick_thoughts_of_pairs_counts_both_directions_and_has_finite_gradients() -> None:
+    z = (30 * torch.randn(6, 2, 8, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    loss = quick_thoughts(z)
+    loss.backward()
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+    assert torch.allclose(loss, quick_thoughts(z.flip(1)))
+
+
+def test_blocks_of_consecutive_sentences_stay_within_a_text(texts: Texts) -> None:
+    starts = consecutive(texts, 5)
+    inside = texts.labels[starts[:, None] + torch.arange(5)]
+    assert (inside == inside[:, :1]).all()
+    assert len(starts) == sum(max(0, n - 4) for n in texts.labels.bincount().tolist())  # and no such place is left out
+    with pytest.raises(ValueError, match="no text of wiki-mini has 13 sentences: use smaller blocks"):
+        consecutive(texts, 13)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latent_text, "_texts", lambda name, split, *_: datasets.synthetic_text(name, split, articles=10, each=15))
+
+
+@pytest.mark.parametrize("method", ["curl", "supervised", "quick_thoughts", "untrained"])
+def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method: str, tmp_path) -> None:
+    given = {"method": method, "hidden": 8, "batch": 40, "epochs": 2, "block": 4, "negatives": 3}
+    first, again = (Store(tmp_path / name).run(curl, given, 0) for name in ("a", "b"))
+    assert first is not None
+    assert again is not None
+    assert first["metrics"] == again["metrics"]
+    assert 0.5 <= first["metrics"]["mu_avg2"] <= 1 or method != "supervised"
+    assert {"mu_avg10", "mu_top1", "mu5_avg2"} <= first["metrics"].keys()
+    assert ("train_loss" in first["metrics"]) == (method != "untrained")
+
+
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(tmp_path, small, monkeypatch, stop_after) -> None:
+    from curlnb.experiments import latent
+    from curlnb.runs.training import train
+
+    monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
+    given = {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}
+    whole = Store(tmp_path / "whole").run(curl, given, 0)
+    toy.interrupt(Store(tmp_path / "cut"), curl, given, 0, after=stop_after)
+    assert Store(tmp_path / "cut").run(curl, given, 0)["metrics"] == whole["metrics"]
+
+
+@pytest.mark.parametrize("method", ["curl", "quick_thoughts", "untrained"])
+def test_reviews_measures_sentiment(small: None, method: str, tmp_path) -> None:
+    given = {"dataset": "imdb-mini", "method": method, "hidden": 8, "batch": 40, "epochs": 1, "block": 4, "negatives": 3}
+    record = Store(tmp_path).run(reviews, given, 0)
+    assert record is not None
+    assert 0 <= record["metrics"]["accuracy"] <= 1
+    assert 0 <= record["metrics"]["mu_accuracy"] <= 1
+
+
+def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("CURLNB_DRY", "1")  # the paper's own profile: unlabelled reviews, vectors of 300 numbers
+    record = Store(tmp_path).run(reviews, {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}, 0)
+    assert record is not None
+    assert 0 <= record["metrics"]["accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"encoder": "lstm"}, "encoder 'lstm' is unknown; use one of gru, mean"),
+        ({"method": "qt"}, "method 'qt' is unknown; use one of curl"),
+        ({"encoder": "mean"}, "nothing to train: use method 'untrained'"),
+    ],
+)
+def test_bad_arguments_say_what_would_be_right(small: None, given: dict, words: str, tmp_path) -> None:
+    with pytest.raises(ValueError, match=words):
+        Store(tmp_path).run(curl, given, 0)
+
+
+def test_the_mean_of_word_vectors_is_a_baseline(small: None, tmp_path) -> None:
+    record = Store(tmp_path).run(curl, {"encoder": "mean", "method": "untrained", "block": 4}, 0)
+    assert record is not None
+    assert record["metrics"]["mu_avg2"] > 0

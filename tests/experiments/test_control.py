@@ -1,0 +1,308 @@
+"""Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's formulas, and that it learns."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+from curlnb.companion import reference
+from curlnb.data import control_frames
+from curlnb.experiments import control as experiments
+from curlnb.models import encoders, sac
+from curlnb.runs import environment
+from curlnb.runs.store import Run
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Random cases, but the same ones every time."""
+    torch.manual_seed(0)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# --- the contrastive loss
+
+
+def oracle(query, keys, bilinear, tau, floor):
+    """chuang2020, Eq. 16, anchor by anchor; returns mean loss and share of anchors on the floor."""
+    n, losses, floored = len(query), [], 0
+    for i in range(n):
+        h = [[math.exp(float(query[i] @ bilinear @ key)) for key in view] for view in keys]
+        u, v = [h[0][j] for j in range(n) if j != i], [view[i] for view in h]
+        g = (sum(u) / len(u) - tau * sum(v) / len(v)) / (1 - tau)
+        floored += tau > 0 and g <= floor
+        losses.append(-math.log(v[0] / (v[0] + (n - 1) * (max(g, floor) if tau else g))))
+    return sum(losses) / n, floored / n
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize(("tau", "floor", "named"), [(0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.3, math.exp(-1), "sphere")])
+def test_contrast_equals_a_loop_in_float64(views, tau, floor, named):
+    query, keys = torch.randn(9, 4, dtype=torch.float64), torch.randn(views, 9, 4, dtype=torch.float64)
+    bilinear = torch.randn(4, 4, dtype=torch.float64)
+    loss, clamped = sac.contrast(query, keys, bilinear, tau_plus=tau, floor=named)
+    expected, share = oracle(query, keys, bilinear, tau, floor)
+    assert loss.item() == pytest.approx(expected, rel=1e-10)
+    assert clamped.item() == pytest.approx(share)
+
+
+def test_without_correction_it_is_the_cross_entropy_of_curl():
+    query, key, bilinear = torch.randn(8, 5), torch.randn(8, 5), torch.randn(5, 5)
+    expected = nn.functional.cross_entropy(query @ bilinear @ key.T, torch.arange(8))
+    assert torch.allclose(sac.contrast(query, key[None], bilinear)[0], expected, atol=1e-5)
+
+
+def test_only_the_floor_at_zero_ignores_a_constant_added_to_an_anchors_scores():
+    g = torch.Generator().manual_seed(0)
+    query, keys, bilinear = torch.randn(8, 4, generator=g), torch.randn(1, 8, 4, generator=g), torch.eye(4)
+    keys[:, :4] = query[:4]  # half of the positives are close: their anchors lie on either floor
+    shifted = torch.cat([query, torch.linspace(-3, 3, 8)[:, None]], 1), torch.cat([keys, torch.ones(1, 8, 1)], 2)
+    wider = torch.block_diag(bilinear, torch.ones(1, 1))
+    for floor, same in ((0.0, True), ("sphere", False)):
+        before, after = (sac.contrast(*x, tau_plus=0.3, floor=floor)[0] for x in ((query, keys, bilinear), (*shifted, wider)))
+        assert torch.allclose(before, after, atol=1e-4) == same
+
+
+def test_an_anchor_on_the_floor_at_zero_gives_no_gradient():
+    query = torch.eye(4).requires_grad_()
+    loss, clamped = sac.contrast(query, 20 * torch.eye(4)[None], torch.eye(4), tau_plus=0.1)
+    loss.backward()
+    assert clamped == 1
+    assert loss == 0
+    assert torch.equal(query.grad, torch.zeros(4, 4))
+
+
+# --- crops and replay
+
+
+def test_crops_are_windows_of_their_own_images_and_reach_every_offset():
+    images = torch.arange(5 * 5, dtype=torch.uint8).reshape(1, 1, 5, 5).repeat(400, 2, 1, 1)
+    crops = control_frames.random_crop(images, 3, generator())
+    assert crops.shape == (400, 2, 3, 3)
+    assert crops.dtype == torch.uint8
+    corners = crops[:, 0, 0, 0].long()
+    window = torch.arange(3)[:, None] * 5 + torch.arange(3)
+    assert torch.equal(crops[:, 1].long(), corners[:, None, None] + window)
+    assert set(corners.tolist()) == {5 * row + column for row in range(3) for column in range(3)}
+    assert torch.equal(crops, control_frames.random_crop(images, 3, generator()))
+    assert torch.equal(control_frames.centre_crop(images, 3)[0, 0], images[0, 0, 1:4, 1:4])
+
+
+def test_a_crop_that_does_not_fit_is_named():
+    with pytest.raises(ValueError, match="cannot crop 9 pixels from frames of 5 x 5"):
+        control_frames.random_crop(torch.zeros(1, 1, 5, 5), 9, generator())
+
+
+def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
+    """Frames carry a number; a drawn transition must be one that happened, with its own episode's frames."""
+    replay, happened, number = control_frames.Replay(13, 1, size=1), {}, 0
+    for length in (2, 5, 9, 4):
+        seen = [number]
+        replay.begin(torch.full((3, 1, 1), number, dtype=torch.uint8))
+        for _ in range(length):
+            number += 1
+            replay.add(torch.tensor([float(number)]), number / 2, 1.0, torch.full((3, 1, 1), number, dtype=torch.uint8))
+            stack = ([seen[0]] * 3 + seen)[-3:]
+            seen.append(number)
+            happened[number] = (stack, ([seen[0]] * 3 + seen)[-3:])
+        number += 1
+    batch = replay.sample(300, generator())
+    assert batch.observed.dtype == torch.uint8
+    drawn = set()
+    for row in range(300):
+        action = int(batch.action[row])
+        before, after = happened[action]
+        assert batch.observed[row, ::3, 0, 0].tolist() == before
+        assert batch.after[row, ::3, 0, 0].tolist() == after
+        assert batch.reward[row] == action / 2
+        drawn.add(action)
+    assert drawn == {int(a) for a, usable in zip(replay.action[:, 0], replay.usable, strict=True) if usable}
+    assert len(replay) == len(drawn) >= 8
+
+
+# --- soft actor-critic
+
+
+def test_squashed_actions_have_the_density_that_torch_gives_them():
+    mean, log_std = torch.randn(6, 2, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64).clamp(-1, 0.5)
+    noise = torch.randn(6, 2, dtype=torch.float64)
+    action, log_pi = sac.squashed(mean, log_std, noise)
+    law = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
+    assert torch.allclose(log_pi, law.log_prob(action).sum(1), atol=1e-8)
+    far, log_far = sac.squashed(torch.full((1, 1), 40.0), torch.zeros(1, 1), torch.zeros(1, 1))
+    assert far == 1
+    assert log_far.isfinite()
+
+
+def test_the_target_is_the_soft_bellman_equation():
+    q, log_pi = torch.tensor([[3.0, 1.0], [2.0, 5.0]]), torch.tensor([-1.0, 0.5])
+    y = sac.target(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 0.0]), q, log_pi, torch.tensor(0.1), 0.9)
+    assert y.tolist() == pytest.approx([0.5 + 0.9 * (2.0 + 0.1), 1.0])
+
+
+def an_agent():
+    torch.manual_seed(0)
+    return sac.Agent(nn.Identity(), 3, 2, features=8, hidden=16)
+
+
+def a_batch(n=16):
+    draws = generator()
+    rand = lambda *shape: torch.randn(*shape, generator=draws)  # noqa: E731
+    return control_frames.Batch(rand(n, 3), rand(n, 2).tanh(), rand(n), torch.ones(n), rand(n, 3))
+
+
+def test_temperature_moves_towards_the_target_entropy():
+    """alpha falls where the policy's entropy is above -dim(a), and rises where it is below."""
+    for bias, rises in ((0.5, False), (-20.0, True)):
+        agent = an_agent()
+        nn.init.zeros_(agent.actor[-1].weight)
+        agent.actor[-1].bias.data = torch.tensor([0.0, 0.0, bias, bias])
+        before = agent.log_alpha.item()
+        told = sac.Learner(agent).update(a_batch(), generator())
+        assert (told["entropy"] < -agent.actions) == rises
+        assert (agent.log_alpha.item() > before) == rises
+
+
+def test_the_actor_leaves_the_encoder_alone_and_the_copies_follow_at_their_rates():
+    agent = an_agent()
+    agent.encoder.trunk = nn.Linear(3, 3)
+    agent.momentum_encoder.trunk = nn.Linear(3, 3).requires_grad_(False)
+    mean, log_std = agent.policy(torch.randn(4, 3))
+    (mean.sum() + log_std.sum()).backward()
+    assert agent.encoder.trunk.weight.grad is None
+    assert agent.actor_readout[0].weight.grad is not None
+    slow, fast = nn.Linear(2, 2), nn.Linear(2, 2)
+    expected = 0.95 * slow.weight.detach() + 0.05 * fast.weight.detach()
+    encoders.follow(slow, fast, 0.05)
+    assert torch.allclose(slow.weight, expected)
+
+
+class Dot(control_frames.Environment):
+    """A bright square on a line, to be pushed to the middle and held there; seen as frames of 25 pixels, 20 actions an episode."""
+
+    def __init__(self):
+        self.task = SimpleNamespace(repeat=50, actions=1, lr=1e-3)
+
+    def reset(self, seed):
+        self.at, self.left = float(np.random.default_rng(seed).uniform(-1, 1)), 20
+        return self.frame()
+
+    def step(self, action):
+        self.at, self.left = float(np.clip(self.at + 0.4 * action[0], -1, 1)), self.left - 1
+        return self.frame(), 50 * (1 - abs(self.at)), 1.0, self.left == 0
+
+    def frame(self):
+        frame, column = torch.zeros(3, 25, 25, dtype=torch.uint8), round(11 + 9 * self.at)
+        frame[:, 10:14, column : column + 3] = 255
+        return frame
+
+
+def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
+    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next test looks at its reference runs)."""
+    monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
+    parameters = dict(tau_plus=0.1, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
+    torch.manual_seed(0)  # as the store does
+    run = Run(tmp_path, device=torch.device("cpu"))
+    found = experiments.curl_sac.function(run, seed=0, shrink=4, filters=8, layers=2, hidden=64, features=16, **parameters)
+    assert found["steps_curve"] == [0, 25_000]
+    assert len(found["training_curve"]) == 25
+    assert found["score"] > 0.8 > found["random"] + 0.15
+
+
+def test_the_agent_learned_cartpole_in_the_reference_runs():
+    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random policy, and rising from the untrained one."""
+    runs = [record["metrics"] for record in reference.records() if record["experiment"] == "control.curl_sac"]
+    assert len(runs) >= 3
+    gains = torch.tensor([run["score"] - run["random"] for run in runs])
+    assert gains.mean() > 2 * gains.std() / len(runs) ** 0.5
+    assert sum(run["score"] > run["score_curve"][0] for run in runs) == len(runs)
+
+
+# --- readout
+
+
+def test_the_share_explained_is_one_for_linear_targets_and_none_for_noise():
+    x, test = torch.randn(400, 5, generator=generator()), torch.randn(200, 5, generator=generator(1))
+    weights = torch.randn(5, 3, generator=generator(2))
+    still = torch.ones(400, 1)
+    assert experiments.explained(x, torch.cat([x @ weights, still], 1), test, torch.cat([test @ weights, still[:200]], 1)) > 0.999
+    assert abs(experiments.explained(x, torch.randn(400, 3, generator=generator(3)), test, torch.randn(200, 3))) < 0.1
+
+
+# --- what is not there
+
+
+def test_a_missing_simulator_and_a_missing_renderer_are_each_named_in_one_line(monkeypatch):
+    control_frames._suite.cache_clear()
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(control_frames, "_backend", lambda: "")
+    monkeypatch.setattr(control_frames.importlib.util, "find_spec", lambda name: object())
+    assert control_frames.problem().startswith("no frame can be rendered: neither EGL nor OSMesa works here; install one")
+    monkeypatch.setattr(control_frames.importlib.util, "find_spec", lambda name: None)
+    assert control_frames.problem().startswith("dm_control is not installed: `pip install")
+    with pytest.raises(control_frames.Unavailable, match="dm_control is not installed"):
+        control_frames.make("finger spin")
+    assert "\n" not in control_frames.problem()
+
+
+def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_passed_over(monkeypatch, tmp_path):
+    cells = json.loads((environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    program = f"from curlnb.data import control_frames\ncontrol_frames.problem = lambda: 'no screen at all'\n{code}"
+    about = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(tmp_path), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **about}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("no screen at all\n")
+    assert "not run" in done.stdout
+
+    def unavailable():
+        raise control_frames.Unavailable("no screen at all")
+
+    monkeypatch.setattr(control_frames, "_suite", unavailable)
+    record = {"experiment": "control.representation", "parameters": {}, "seed": 0, "metrics": {"r2": 0.5}, "machine": {}}
+    assert reference.recompute(record) == []
+
+
+def test_a_renderer_that_fails_is_named_in_one_line():
+    pytest.importorskip("dm_control")
+    program = "from curlnb.data import control_frames; print(control_frames.problem())"
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "MUJOCO_GL": "disabled"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no frame can be rendered with MUJOCO_GL=disabled: ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_an_unknown_task_is_named():
+    with pytest.raises(ValueError, match="task 'cartpole' is unknown; use one of finger spin, cartpole swingup"):
+        control_frames.make("cartpole")
+    with pytest.raises(ValueError, match="an episode of cartpole swingup has 125 actions, not 126"):
+        control_frames.random_episodes("cartpole swingup", 1, 126)
+
+
+def test_frames_and_states_are_functions_of_the_seed():
+    control_frames._suite.cache_clear()
+    if why := control_frames.problem():
+        pytest.skip(why)
+    first = control_frames.random_episodes("cartpole swingup", 2, 4, 0, 2)
+    control_frames.random_episodes.cache_clear()
+    again = control_frames.random_episodes("cartpole swingup", 2, 4, 0, 2)
+    assert first.frames.shape == (2, 4, 3, 50, 50)
+    assert torch.equal(first.frames, again.frames)
+    assert torch.equal(first.positions, again.positions)
+    assert not torch.equal(first.positions[0], first.positions[1])
+    assert len(first) == 4
+    assert torch.equal(first.stacks(torch.tensor([3]))[0], first.frames[1, 1:4].flatten(0, 1))
+    whole = control_frames.make("cartpole swingup")
+    whole.reset(0)
+    assert whole.frame().float().mean() == pytest.approx(first.frames[0, 0].float().mean(), abs=5)

@@ -1,0 +1,372 @@
+"""Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over nodes says, bad sets are named."""
+
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import toy
+from bench_graphs import looped_loss
+from torch.nn import functional as F
+
+from curlnb import losses
+from curlnb.companion.published import published
+from curlnb.data import graph_sources, graphs
+from curlnb.data.download import DataError
+from curlnb.evaluation import svm_cross_validation
+from curlnb.experiments import graphs as family
+from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
+from curlnb.models.gin import GIN, InfoGraph
+from curlnb.runs import environment
+from curlnb.runs.store import Store
+
+TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}  # the paper's names
+
+
+def made(sizes=(3, 4, 1, 5), edges=((0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (8, 9), (9, 10)), labels=None):
+    """A small set of graphs; the third has one node and no edge."""
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    both = graphs.undirected(torch.tensor(edges).T, len(batch))
+    x = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(len(sizes)) % 2 if labels is None else torch.tensor(labels)
+    return graphs.Graphs("made", x, both, batch, labels, 2, "", True)
+
+
+def many(n=30):
+    """Random graphs, labelled by turns."""
+    return made([4] * n, [(4 * i + a, 4 * i + b) for i in range(n) for a, b in ((0, 1), (1, 2), (2, 3))[: 1 + i % 3]])
+
+
+# --- data
+
+
+def test_the_table_holds_the_statistics_of_tables_3_and_4():
+    printed = published("robinson2021").query("item in ['Table 3', 'Table 4']")
+    assert len(printed) == 32
+    column = {"graphs": "graphs", "classes": "classes", "average nodes": "nodes", "average edges": "edges"}
+    for row in printed.itertuples():
+        assert getattr(graphs._entry(TU.get(row.dataset, row.dataset)), column[row.metric]) == row.value
+
+
+@pytest.mark.parametrize(("name", "shares"), [("MUTAG", [63, 125]), ("PTC_MR", [192, 152])])
+def test_a_committed_set_has_the_papers_statistics_and_classes(name, shares):
+    data = graphs.load(name)
+    entry = graphs._entry(name)
+    found = (len(data), data.classes, round(len(data.batch) / len(data), 2), round(data.edges.shape[1] / 2 / len(data), 2))
+    assert found == (entry.graphs, entry.classes, entry.nodes, entry.edges)
+    assert torch.bincount(data.labels).tolist() == shares
+    assert data.x.shape == (len(data.batch), entry.node_labels)
+    assert (data.x.sum(1) == 1).all()
+    assert graphs.available(name) == "embedded"
+
+
+@pytest.mark.parametrize("name", ["MUTAG", "PTC_MR"])
+def test_our_reader_and_torch_geometrics_agree(name):
+    read = pytest.importorskip("torch_geometric.io").read_tu_data
+    theirs = read(str(environment.home() / "data" / "graphs" / name), name)
+    data = graphs.load(name)
+    torch.testing.assert_close(theirs[0].x[:, -data.x.shape[1] :].float(), data.x)
+    first = torch.bincount(data.batch).cumsum(0) - torch.bincount(data.batch)
+    assert torch.equal(theirs[0].edge_index, data.edges - first[data.batch[data.edges]])  # theirs are numbered within each graph
+    assert torch.equal(theirs[0].y, data.labels)
+    assert torch.equal(theirs[1]["x"].diff(), torch.bincount(data.batch))
+
+
+def tu_files(folder, **tables):
+    tables = {"A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 4\n", "graph_indicator": "1\n1\n1\n2\n", "graph_labels": "-1\n1\n"} | tables
+    for part, text in tables.items():
+        (folder / f"small_{part}.txt").write_text(text)
+    return folder
+
+
+def test_a_graph_without_edges_is_kept_with_its_nodes_isolated(tmp_path):
+    raw = graphs.read_tu(tu_files(tmp_path), "small")
+    assert raw.edges.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]  # the loop 4, 4 is dropped
+    assert raw.labels.tolist() == [0, 1]
+    assert graphs.features(raw).tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]  # degrees, one-hot
+
+
+def test_a_set_without_any_edge_can_be_read(tmp_path):
+    raw = graphs.read_tu(tu_files(tmp_path, A=""), "small")
+    assert raw.edges.shape == (2, 0)
+    assert graphs.features(raw).shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (
+            {"graph_indicator": "1\n1\n1\n3\n", "graph_labels": "1\n1\n2\n"},
+            "does not give each of its 3 graphs nodes",
+        ),
+        ({"A": "1, 4\n"}, "an edge between two graphs"),
+        ({"A": "1, 9\n"}, "an edge to node 9, but 4 nodes"),
+        ({"A": "1, x\n"}, "small_A.txt is damaged"),
+        ({"node_labels": "0\n1\n"}, "4 nodes and 2 node labels"),
+    ],
+)
+def test_files_that_contradict_each_other_are_named(tmp_path, tables, message):
+    with pytest.raises(DataError, match=message) as error:
+        graphs.read_tu(tu_files(tmp_path, **tables), "small")
+    assert "\n" not in str(error.value)
+
+
+def test_a_large_degree_is_standardised():
+    star = graphs.undirected(torch.stack([torch.zeros(1200, dtype=torch.long), torch.arange(1, 1201)]), 1201)
+    x = graphs.features(graphs.Raw(star, torch.zeros(1201, dtype=torch.long), torch.zeros(1, dtype=torch.long), None))
+    assert x.shape == (1201, 1)
+    assert abs(float(x.mean())) < 1e-4
+
+
+def test_absent_unknown_and_altered_sets_say_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"DD is not on this machine: fetch it with `make data PROFILE=paper`"):
+        graphs.load("DD")
+    with pytest.raises(DataError, match="unknown graph set 'MUTAGS': there are MUTAG, PTC_MR"):
+        graphs.load("MUTAGS")
+    raw = graphs._read(graphs._entry("MUTAG"))
+    with pytest.raises(DataError, match="its SHA-256 is not the recorded one"):
+        graphs.verify(raw._replace(labels=1 - raw.labels), "MUTAG")
+    with pytest.raises(DataError, match="its SHA-256 is not the recorded one"):
+        graphs.verify(raw._replace(edges=raw.edges[:, 2:]), "MUTAG")
+
+
+def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
+    entry = graphs._entry("MUTAG")._replace(name="DD", committed=False, sha256="")
+    monkeypatch.setattr(graphs, "_entry", lambda name: entry)
+    here = environment.home() / "data" / "graphs" / "MUTAG"
+
+    def deliver(name, working, spoil=False):
+        working.mkdir()
+        for file in here.iterdir():
+            shutil.copy(file, working / file.name.replace("MUTAG", name))
+        if spoil:
+            (working / "DD_graph_labels.txt").write_text("1\n" * 188)
+        return working
+
+    monkeypatch.setattr(graph_sources, "source", lambda name: lambda n, w: deliver(n, w, spoil=True))
+    with pytest.raises(DataError, match="DD has 1 classes where 2 are expected"):
+        graphs.fetch("DD", print)
+    assert graphs.available("DD") == "absent"
+    assert not (tmp_path / ".DD.fetching").exists(), "a second try must fetch anew"
+    monkeypatch.setattr(graph_sources, "source", lambda name: deliver)
+    graphs.fetch("DD", print)
+    assert graphs.available("DD") == "cached"
+    assert len(graphs.load("DD")) == 188
+    labels = tmp_path / "graphs" / "DD" / "DD_graph_labels.txt"
+    labels.write_text("\n".join(reversed(labels.read_text().split())))
+    with pytest.raises(DataError, match="DD is damaged"):
+        graphs.load("DD")
+
+
+def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
+    facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
+    monkeypatch.setattr(
+        graph_sources, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
+    )
+    raw = graphs.read_tu(graph_sources.chemlogic("PTC_MR", tmp_path), "PTC_MR")
+    assert raw.edges.tolist() == [[0, 1], [1, 0]]
+    assert (raw.batch.tolist(), raw.labels.tolist(), raw.node_labels.tolist()) == ([0, 0, 1], [1, 0], [5, 3, 7])
+
+
+# --- network and loss
+
+
+def test_graphs_do_not_depend_on_their_company_or_on_the_order_of_nodes():
+    torch.manual_seed(0)
+    data, encoder = made(), GIN(4).eval()
+    together = encoder(data.x, data.edges, data.batch, len(data))[1]
+    assert torch.isfinite(together).all()  # the graph without edges too
+    for graph in range(4):
+        alone = data.subset(torch.tensor([graph]))
+        torch.testing.assert_close(encoder(alone.x, alone.edges, alone.batch, 1)[1][0], together[graph])
+    shuffle = torch.randperm(5, generator=torch.Generator().manual_seed(1)) + 8  # within the last graph
+    order = torch.cat([torch.arange(8), shuffle])
+    number = order.argsort()
+    moved = encoder(data.x[order], number[data.edges], data.batch[order], len(data))[1]
+    torch.testing.assert_close(moved, together)
+
+
+def test_a_gin_layer_is_the_formula():
+    torch.manual_seed(0)
+    data, encoder = made(), GIN(4, width=5, layers=1).eval()
+    adjacency = torch.zeros(13, 13).index_put((data.edges[0], data.edges[1]), torch.tensor(1.0))
+    expected = encoder.convolutions[0].nn(data.x + adjacency @ data.x).relu() / math.sqrt(1 + 1e-5)
+    torch.testing.assert_close(encoder(data.x, data.edges, data.batch, 4)[0], expected)
+
+
+def test_subset_reorders_graphs_and_renumbers_edges():
+    data = made()
+    part = data.subset(torch.tensor([3, 1]))
+    assert torch.equal(part.x, torch.cat([data.x[8:], data.x[3:7]]))
+    assert part.batch.tolist() == [0] * 5 + [1] * 4
+    assert {tuple(edge) for edge in part.edges.T.tolist()} == {
+        (a, b) for x, y in ((0, 1), (1, 2), (5, 6), (6, 7), (7, 8)) for a, b in ((x, y), (y, x))
+    }
+    assert part.labels.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_loss_is_the_loop_over_nodes(beta, sign):
+    data = made()
+    scores = 3 * torch.randn(13, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    ours = losses.jsd_loss(scores, data.batch, beta=beta, weight_sign=sign, weight_clip="rescale").mean()
+    torch.testing.assert_close(ours, looped_loss(scores, data.batch, beta=beta, sign=sign))
+
+
+def test_weights_stay_finite_where_the_exponential_overflows():
+    """T grows like the square of a graph's size; e^{10 T} leaves float32 at T = 8.9."""
+    torch.manual_seed(0)
+    data = many()
+    model = InfoGraph(4)
+    for clip in (None, "rescale", "clamp"):
+        scores = 1e4 * model(data.x, data.edges, data.batch, len(data))
+        assert not (10 * scores).exp().isfinite().all()
+        loss = losses.jsd_loss(scores, data.batch, beta=10.0, weight_clip=clip).mean()
+        loss.backward()
+        assert loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_effective_negatives_count_what_the_weights_leave():
+    own = torch.tensor([0, 1])
+    scores = torch.tensor([[9.0, 1.0, 1.0, 1.0], [1.0, 9.0, 1.0, 1.0]])
+    assert effective_negatives(scores, own, 5.0) == pytest.approx(1)  # equal scores, equal weights
+    scores = torch.tensor([[0.0, 500.0, 0.0, 0.0]])
+    assert effective_negatives(scores, torch.tensor([0]), 1.0, None) == pytest.approx(1 / 3)  # one counts
+    w = np.exp([2.0, 0, 0]) / np.exp([2.0, 0, 0]).sum()  # rescaled to 2, 0, 0
+    expected = np.exp(-(w * np.log(w)).sum()) / 3
+    assert effective_negatives(scores, torch.tensor([0]), 1.0) == pytest.approx(expected)
+    # the clip sees what jsd_loss sees: its expectation under these weights is the loss's
+    q = torch.tensor(w, dtype=torch.float32)
+    loss = losses.jsd_loss(scores, torch.tensor([0]), beta=1.0, weight_clip="rescale")
+    torch.testing.assert_close(loss[0], math.log(2) + (q * F.softplus(scores[0, 1:])).sum() - 2 * math.log(2))
+
+
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+def test_the_released_loss_is_its_loop(beta):
+    """Entry by entry in float64, as the released code writes it."""
+    scores = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    own, log_2 = torch.tensor([0, 0, 1, 2, 2]), math.log(2)
+    peak = max(abs(float(scores[n, g])) for n in range(5) for g in range(3) if g != own[n])
+    total = 0.0
+    for n in range(5):
+        t = [0.0 if g == own[n] else float(scores[n, g]) for g in range(3)]
+        w = [math.exp(-2 * beta * s / peak) for s in t]
+        for g in range(3):
+            sp, positive = math.log1p(math.exp(t[g])), float(scores[n, g]) if g == own[n] else 0.0
+            against = 2 * (sp - log_2) if beta == 0 else 2 * sp * w[g] / (sum(w) / 3) - log_2
+            total += against / (5 * 2)
+            total -= (log_2 - math.log1p(math.exp(-positive)) - math.log1p(math.exp(positive))) / 5
+    torch.testing.assert_close(released_loss(scores, own, beta).item(), total)
+
+
+# --- the experiment
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(family, "_load", lambda name, device, dry: many())
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epochs": 0},
+        {"beta": 10.0},
+        {"beta": 10.0, "weight_sign": -1},
+        {"beta": 2.0, "weight_clip": None, "tau_plus": 0.1},
+        {"beta": 1.0, "objective": "released"},
+    ],
+    ids=str,
+)
+def test_every_objective_trains_and_is_measured(tmp_path, small, parameters):
+    metrics = Store(tmp_path).run(infograph, {"epochs": 2, "batch": 8} | parameters, 0)["metrics"]
+    assert 0 <= metrics["svm"] <= 1
+    assert 0 < metrics["effective"] <= 1 + 1e-9
+    assert ("loss" in metrics) == (parameters.get("epochs") != 0)
+    if "align" in metrics:  # Appendix B.2's two terms
+        assert metrics["loss"] == pytest.approx(metrics["align"] + metrics["uniform"] - 2 * math.log(2), abs=1e-4)
+
+
+@pytest.mark.parametrize("stop_after", [1, 4])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
+    from curlnb.runs.training import train
+
+    monkeypatch.setattr(family, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
+    parameters = {"batch": 8, "epochs": 2, "beta": 1.0}
+    whole = Store(tmp_path / "whole").run(infograph, parameters, 3)
+    toy.interrupt(Store(tmp_path / "cut"), infograph, parameters, 3, after=stop_after)
+    assert Store(tmp_path / "cut").run(infograph, parameters, 3)["metrics"] == whole["metrics"]
+
+
+def test_batches_hold_every_graph_once_and_none_is_alone():
+    parts = batches(many(9), 4, seed=0)
+    assert [len(part) for part in parts] == [4, 5]  # 4, 4 and 1
+    assert sorted(float(x) for part in parts for x in part.x[:, 0]) == sorted(float(x) for x in many(9).x[:, 0])
+    for size, n in ((1, 9), (4, 1)):
+        with pytest.raises(ValueError, match="a batch needs at least 2 graphs to contrast"):
+            batches(many(n), size, seed=0)
+
+
+def test_a_class_with_one_graph_is_named_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(family, "_load", lambda name, device, dry: made(labels=[0, 0, 0, 1]))
+    monkeypatch.setattr(family, "train", lambda *a, **k: pytest.fail("trained first"))
+    with pytest.raises(ValueError, match="MUTAG has a class with 1 graphs, and 10 folds need 10 of each; use fewer folds"):
+        Store(tmp_path).run(infograph, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"objective": "harder"}, "objective 'harder' is unknown; use one of hard, released"),
+        ({"objective": "released", "weight_sign": -1}, "'released' takes beta only"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Store(tmp_path).run(infograph, parameters, 0)
+
+
+def test_without_torch_geometric_the_rest_works_and_the_error_is_one_line():
+    code = (
+        "import sys; sys.modules['torch_geometric'] = None\n"
+        "import curlnb.experiments.graphs\n"
+        "from curlnb.data.datasets import graphs; graphs.load('MUTAG')\n"
+        "from curlnb.models.gin import GIN\n"
+        "try: GIN(4)\n"
+        "except RuntimeError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`"
+    ]
+
+
+def test_svm_cross_validation_is_scikit_learns_nested_grid_search():
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+    from sklearn.svm import SVC
+
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 3
+    x = torch.randn(60, 5, generator=g) + 0.8 * F.one_hot(y, 5)
+    fold_seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(4)))
+    search = GridSearchCV(SVC(), {"C": [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3]}, cv=5)
+    theirs = cross_val_score(search, x.numpy(), y.numpy(), cv=StratifiedKFold(10, shuffle=True, random_state=fold_seed))
+    ours = svm_cross_validation(x, y, generator=torch.Generator().manual_seed(4))
+    assert ours == pytest.approx((theirs.mean(), theirs.std()))
+
+
+def test_make_data_knows_the_graph_sets_that_a_profile_names():
+    from curlnb.__main__ import doctor, needed
+
+    assert {"DD", "REDDIT-BINARY", "MUTAG"} <= set(needed("paper"))
+    assert "DD" not in needed("quick")
+    (embedded,) = (line for line in doctor().splitlines() if line.startswith("embedded"))
+    assert "MUTAG" in embedded

@@ -1,0 +1,234 @@
+"""CURL on latent classes: how blocks and negatives are drawn, what the loss of blocks is, and that runs of equal cost are equal in cost."""
+
+import math
+
+import pytest
+import torch
+import toy
+
+from curlnb import evaluation, losses
+from curlnb.data import datasets, sampling
+from curlnb.experiments import latent, latent_images
+from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, mean_loss, similarities, supervised_loss
+from curlnb.experiments.latent_images import curl, image_world, network
+from curlnb.runs.store import Store
+
+TINY = {"dataset": "cifar10-mini", "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Forty real-shaped random images in ten classes instead of a data set."""
+    monkeypatch.setattr(latent_images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# --- sampling
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_blocks_are_distinct_samples_of_one_class_which_comes_with_its_share(size):
+    labels = torch.tensor([2, 0, 1, 0, 2, 2, 0, 2, 1, 1])
+    drawn = sampling.blocks(sampling.class_index(labels), 20_000, size, generator(), largest=4)
+    assert drawn.shape == (20_000, size)
+    assert (labels[drawn] == labels[drawn[:, :1]]).all()
+    assert all((drawn[:, i] != drawn[:, j]).all() for i in range(size) for j in range(i))
+    for place in range(size):  # exchangeable: every place has the marginal, uniform over samples
+        counts = torch.bincount(drawn[:, place], minlength=10)
+        assert (counts - 2000).abs().max() < 4.5 * (20_000 * 0.09) ** 0.5
+    pairs = torch.bincount(drawn[labels[drawn[:, 0]] == 2, 0] * 10 + drawn[labels[drawn[:, 0]] == 2, 1], minlength=100)
+    assert (pairs[pairs > 0] - 20_000 * 0.4 / 12).abs().max() < 4.5 * (20_000 * 0.4 / 12) ** 0.5  # ordered pairs, uniform
+    assert (pairs > 0).sum() == 12
+
+
+def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_own():
+    drawn = sampling.other_blocks(5, 3, 4000, generator())
+    assert drawn.shape == (5, 3, 4000)
+    for block in range(5):
+        counts = torch.bincount(drawn[block].flatten(), minlength=5)
+        assert counts[block] == 0
+        assert (counts[torch.arange(5) != block] - 3000).abs().max() < 4.5 * (12_000 * 3 / 16) ** 0.5
+    with pytest.raises(ValueError, match="1 block has no other block for a negative; use a larger batch"):
+        sampling.other_blocks(1, 2, 1, generator())
+
+
+def test_blocks_of_the_anchors_class_serve_as_negatives_since_the_marginal_holds_them():
+    """Footnote 7 reuses blocks without a mask: with n classes a negative is of the anchor's class once in about n draws."""
+    labels = torch.arange(400) % 4
+    drawn = sampling.blocks(sampling.class_index(labels), 2000, 2, generator(), largest=100)
+    partner = sampling.other_blocks(2000, 2, 4, generator(1))
+    collision = (labels[drawn[:, 0]][partner] == labels[drawn[:, 0]][:, None, None]).float().mean()
+    assert abs(collision - 0.25) < 0.02
+
+
+def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
+    labels = torch.arange(300) % 6
+    tenth, half = sampling.subset(labels, 0.1, 7), sampling.subset(labels, 0.5, 7)
+    assert torch.bincount(labels[tenth]).tolist() == [5] * 6
+    assert torch.bincount(labels[half]).tolist() == [25] * 6
+    assert torch.isin(tenth, half).all()
+    assert torch.equal(tenth, sampling.subset(labels, 0.1, 7))
+    assert not torch.equal(tenth, sampling.subset(labels, 0.1, 8))
+    assert torch.equal(sampling.subset(labels, 1.0, 7), torch.arange(300))
+    with pytest.raises(ValueError, match=r"share is 0: it lies in \(0, 1\]"):
+        sampling.subset(labels, 0, 7)
+
+
+# --- losses
+
+
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_averaged(kind):
+    z, k = torch.randn(4, 3, 5, generator=generator(), dtype=torch.float64), 2
+    partner, total = sampling.other_blocks(4, 3, k, generator(9)), 0.0
+    for i in range(4):
+        for p in range(3):
+            rest = [q for q in range(3) if q != p]
+            mean = {j: sum(z[j, q] for q in rest) / 2 for j in range(4)}
+            v = [float(z[i, p] @ (mean[i] - mean[int(j)])) for j in partner[i, p]]
+            total += max(0.0, 1 + max(-x for x in v)) if kind == "hinge" else math.log2(1 + sum(math.exp(-x) for x in v))
+    assert float(block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
+
+
+def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
+    z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
+    torch.testing.assert_close(leave_one_out(z), z.flip(1))
+    negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]  # [6, 3, 2, 4]: as if these had been drawn
+    one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
+    other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
+    torch.testing.assert_close(fresh_loss(z, negative), torch.cat([one_way, other_way]).mean())
+
+
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_constant_f(kind, k):
+    g = generator(3)
+    x, labels = torch.randn(12, 3, generator=g), torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2, 0, 1, 2])
+    exact, s = 0.0, (x @ x.T).double()
+    sets = torch.cartesian_prod(*[torch.arange(12)] * k).view(-1, k)
+    for i in range(12):
+        own = (labels == labels[i]).nonzero()[:, 0]
+        for j in own:
+            v = s[i, j] - s[i, sets]  # [sets, k]
+            value = (1 - v.amin(1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(1))
+            exact += float(value.mean()) / len(own) / 12
+    found = mean_loss(similarities(x, labels, negatives=k, generator=g, draws=400), kind)
+    assert found == pytest.approx(exact, rel=0.03)
+    constant = mean_loss(similarities(0 * x + 1, labels, negatives=k, generator=g), kind)
+    assert constant == pytest.approx(1.0 if kind == "hinge" else math.log2(1 + k), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
+    """Lemma 4.3 on the distribution of the points themselves: L_sup^mu <= (L_un - tau)/(1 - tau), here with classes of one size."""
+    g = generator(4)
+    for scale in (0.1, 0.5, 1.0, 2.0):
+        labels = torch.arange(200) % 8
+        x = scale * (torch.randn(8, 6, generator=g)[labels] + torch.randn(200, 6, generator=g))
+        means = evaluation.mean_classifier(x, labels, 8)
+        un = mean_loss(similarities(x, labels, negatives=1, generator=g, draws=64), kind)
+        assert supervised_loss(x, labels, means, kind) <= (un - 1 / 8) / (1 - 1 / 8) + 0.02
+
+
+@pytest.mark.parametrize("kind", ["logistic", "hinge"])
+def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_a_constants(kind):
+    g = generator(6)
+    labels = torch.arange(60) % 3
+    x = torch.randn(3, 4, generator=g)[labels] + torch.randn(60, 4, generator=g)
+    best = best_scale_loss(x, labels, kind=kind, seed=0)
+    assert best == best_scale_loss(8 * x, labels, kind=kind, seed=0)
+    assert best <= min(1.001, mean_loss(similarities(30 * x, labels, negatives=1, generator=g), kind))
+
+
+# --- runs
+
+
+def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_method_and_share(tmp_path, monkeypatch):
+    """150 images, batches of 30: five updates an epoch on thirty images each, whatever is varied."""
+    monkeypatch.setattr(latent_images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=150))
+    original, seen = latent_images.image_world, []
+
+    def counting(*args, **options):
+        world = original(*args, **options)
+        return world._replace(inputs=lambda samples, g: seen.append(len(samples)) or world.inputs(samples, g))
+
+    monkeypatch.setattr(latent_images, "image_world", counting)
+    for varied in ({"block": 4}, {"block": 9}, {"negatives": 10}, {"method": "supervised"}, {"share": 0.2}, {"loss": "hinge"}, {}):
+        seen.clear()
+        Store(tmp_path).run(curl, {"dataset": "cifar10-mini", "batch": 30, "epochs": 2, **varied}, 0)
+        assert seen == [30] * 10, varied
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"loss": "hinge", "fresh": True},
+        {"method": "supervised", "share": 0.5},
+        {"method": "untrained"},
+        {"block": 2, "tr_tasks": 2, "flip": True},
+    ],
+    ids=str,
+)
+def test_every_method_trains_and_is_measured_dry(tmp_path, small, monkeypatch, parameters):
+    monkeypatch.setattr(latent.environment, "dry", lambda: True)
+    metrics = Store(tmp_path).run(curl, TINY | parameters, 0)["metrics"]
+    assert all(0 <= metrics[f"{kind}_{name}"] <= 1 for kind in ("mu", "mu5", "few") for name in ("avg2", "avg5", "top1", "top5"))
+    assert ("head_top1" in metrics) == (parameters.get("method") == "supervised")
+    assert ("tr_avg2" in metrics and "tr_top1" in metrics) == bool(parameters.get("tr_tasks"))
+    assert ("train_loss" in metrics) == (parameters.get("method") != "untrained")
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 6])
+@pytest.mark.parametrize("method", ["curl", "supervised"])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after, method):
+    from curlnb.runs.training import train
+
+    monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
+    parameters = TINY | {"method": method, "track": True}
+    whole = Store(tmp_path / "whole").run(curl, parameters, 3)
+    toy.interrupt(Store(tmp_path / "cut"), curl, parameters, 3, after=stop_after)
+    resumed = Store(tmp_path / "cut").run(curl, parameters, 3)
+    assert resumed["metrics"] == whole["metrics"]
+    assert len(whole["metrics"]["track_un"]) == len(whole["metrics"]["track_sup"]) == 1 + TINY["epochs"]
+
+
+def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
+    data = datasets.synthetic("cifar10-mini", "train", n=20)
+    plain, moved = (image_world(data, data, shift=shift, flip=bool(shift)) for shift in (0, 3))
+    samples = torch.arange(20)
+    whole = plain.inputs(samples, generator())
+    torch.testing.assert_close(whole, latent_images._normalised(data.images))
+    padded = torch.nn.functional.pad(whole, (3,) * 4, mode="reflect")
+    candidates = {(y, x, f): padded[:, :, y : y + 32, x : x + 32].flip(3) if f else padded[:, :, y : y + 32, x : x + 32]
+                  for y in range(7) for x in range(7) for f in (False, True)}  # fmt: skip
+    views, used = moved.inputs(samples, generator(5)), set()
+    for i in range(20):
+        fitting = [key for key, images in candidates.items() if torch.equal(images[i], views[i])]
+        assert len(fitting) == 1
+        used.add(fitting[0])
+    assert len(used) > 10
+
+
+def test_representations_have_a_hundred_numbers_as_in_the_paper():
+    for name, shape in (("small", (1, 28, 28)), ("small", (3, 32, 32)), ("vgg16", (3, 32, 32)), ("cnn", (1, 28, 28))):
+        assert network(name, torch.Size(shape)).eval()(torch.randn(2, *shape)).shape == (2, 100)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "curled"}, "method 'curled' is unknown; use one of curl, supervised, untrained"),
+        ({"loss": "squared"}, "loss 'squared' is unknown; use one of logistic, hinge"),
+        ({"negatives": 0}, "negatives and block must be at least 1, got 0 and 1"),
+        ({"block": 6}, "a batch of 12 holds less than two blocks of 7 points"),
+        ({"block": 4, "batch": 20, "share": 0.5}, "a class has 2 training samples, a block needs 5"),
+        ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Store(tmp_path).run(curl, TINY | parameters, 0)

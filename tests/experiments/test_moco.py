@@ -1,0 +1,165 @@
+"""MoCo against formulas in float64: the queue, the slow network, the loss; keys without gradient; a resumed run to the same bits."""
+
+import pytest
+import torch
+import toy
+from torch.nn.functional import normalize
+
+from curlnb.data import datasets
+from curlnb.experiments import images, moco
+from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, similarities
+from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.losses import contrastive_loss
+from curlnb.models.encoders import SimCLR, follow, projection_head
+from curlnb.runs.store import Store
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Forty real-shaped random images instead of a data set."""
+    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
+
+
+def unit(*shape, seed=0):
+    return normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def tiny(queue=7, dim=3):
+    return MoCo(SimCLR(torch.nn.Flatten(), projection_head(4, 5, dim)), queue, dim)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [7, 2, 7], [4, 7, 5, 1]])
+def test_the_queue_is_first_in_first_out_for_any_batches(sizes):
+    model, kept, owners = tiny(queue=7), [], []
+    for number, size in enumerate(sizes):
+        keys = unit(size, 3, seed=number)
+        owner = torch.arange(size) + 10 * number
+        model.enqueue(keys, owner)
+        kept, owners = [*kept, *keys], [*owners, *owner]
+    place = int(model.place)
+    assert place == sum(sizes) % 7
+    oldest_first = torch.arange(place, place + 7) % 7
+    count = min(7, len(kept))
+    torch.testing.assert_close(model.keys[oldest_first][-count:], torch.stack(kept[-count:]))
+    assert model.owner[oldest_first][-count:].tolist() == [int(o) for o in owners[-count:]]
+    assert (model.owner == -1).sum() == 7 - count
+
+
+def test_the_key_network_is_the_exponential_average_of_the_query_network():
+    model, momentum = tiny(), 0.9
+    oracle = {name: p.double().clone() for name, p in model.key.named_parameters()}
+    for step in range(5):
+        with torch.no_grad():
+            for parameter in model.query.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)))
+        follow(model.key, model.query, 1 - momentum)
+        for name, parameter in model.query.named_parameters():
+            oracle[name] = momentum * oracle[name] + (1 - momentum) * parameter.detach().double()
+    for name, parameter in model.key.named_parameters():
+        torch.testing.assert_close(parameter.double(), oracle[name], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("tau_plus", "beta"), [(0.0, 0.0), (0.0, 0.2), (0.1, 1.0)])
+def test_the_loss_is_the_formula_over_the_queue(tau_plus, beta):
+    q, k, keys, t = unit(6, 8, seed=1), unit(6, 8, seed=2), unit(20, 8, seed=3), 0.2
+    pos, neg = similarities(q, k, keys)
+    loss = contrastive_loss(pos, neg, temperature=t, tau_plus=tau_plus, beta=beta)
+    for row, value in enumerate(loss.tolist()):
+        up = torch.exp(q[row].double() @ k[row].double() / t)
+        down = torch.exp(keys.double() @ q[row].double() / t)
+        mean = (down ** (1 + beta)).sum() / (down**beta).sum()
+        g = max((mean - tau_plus * up) / (1 - tau_plus), torch.exp(torch.tensor(-1 / t, dtype=torch.float64))) if tau_plus else mean
+        assert value == pytest.approx(float(-torch.log(up / (up + 20 * g))), rel=1e-5)
+
+
+def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, small, monkeypatch):
+    q, k, keys = (unit(n, 8, seed=n).requires_grad_() for n in (5, 5, 9))
+    pos, neg = similarities(q, k[:5], keys)
+    (pos.sum() + neg.sum()).backward()
+    assert q.grad is not None
+    assert k.grad is None
+    assert keys.grad is None
+    models = []
+    monkeypatch.setattr(moco, "train", lambda run, model, step, *a, **b: models.append((model, step)) or {"loss": [0.0]})
+    Store(tmp_path).run(moco_v2, {"batch": 8, "queue": 16, "size": 16, "bn_groups": 2}, 0)
+    model, step = models[0]
+    model.train()
+    step(torch.arange(8))[0].backward()
+    assert all(p.grad is None for p in model.key.parameters())
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for name, p in model.query.named_parameters() if "weight" in name)
+
+
+def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, small, monkeypatch):
+    """What shuffling is for: with split batch norm, the images that a query shares statistics with are not those that its key does."""
+    models = []
+    monkeypatch.setattr(moco, "train", lambda run, model, step, *a, **b: models.append((model, step)) or {"loss": [0.0]})
+    seen = {"query": [], "key": []}
+    Store(tmp_path).run(moco_v2, {"batch": 16, "queue": 32, "size": 16, "bn_groups": 4}, 0)
+    model, step = models[0]
+    for name in seen:
+        getattr(model, name).register_forward_hook(lambda module, inputs, out, name=name: seen[name].append(out[1].detach()))
+    step(torch.arange(16))
+    (query,), (key,) = seen["query"], seen["key"]
+    model.enqueue(query[:0], torch.arange(0))
+    kept = model.keys[:16]
+    assert model.owner[:16].tolist() == list(range(16))
+    order = [int((key == row).all(1).nonzero()[0]) for row in kept]  # where each image's key was computed
+    assert sorted(order) == list(range(16))
+    same_group = [place // 4 == image // 4 for image, place in enumerate(order)]
+    assert not all(same_group)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
+    """Queue, owners, place and the slow network come back, or the losses after the resumption would differ."""
+    original = moco.train
+    monkeypatch.setattr(moco, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
+    parameters = {"batch": 8, "queue": 20, "epochs": 2, "size": 16, "bn_groups": 2, "beta": 0.2, "momentum": 0.9}
+    parameters |= {"mix_hardest": 6, "mixed": 4, "mixed_with_query": 2, "cosine": True}
+    whole = Store(tmp_path / "whole").run(moco_v2, parameters, 3)
+    toy.interrupt(Store(tmp_path / "cut"), moco_v2, parameters, 3, after=stop_after)
+    resumed = Store(tmp_path / "cut").run(moco_v2, parameters, 3)
+    assert resumed["metrics"] == whole["metrics"]
+
+
+def test_mixed_negatives_lie_between_the_hardest_keys_and_never_nearer_the_query_than_half_way():
+    q, keys = unit(5, 6, seed=1), unit(30, 6, seed=2)
+    neg = q @ keys.T
+    g = torch.Generator().manual_seed(0)
+    mixed = mixed_negatives(q, neg, keys, 1, 3, 0, g)  # of a single key: itself
+    torch.testing.assert_close(mixed, keys[neg.argmax(1)][:, None].expand(-1, 3, -1))
+    mixed = mixed_negatives(q, neg, keys, 8, 200, 100, g)
+    assert mixed.shape == (5, 300, 6)
+    torch.testing.assert_close(mixed.norm(dim=2), torch.ones(5, 300))
+    scores = torch.einsum("bd,bkd->bk", q, mixed)
+    eighth = neg.topk(8, 1).values[:, -1:]
+    assert (eighth > 0).all()  # scaling to unit length then only brings a mixture nearer
+    assert (scores >= eighth - 1e-5).all()
+    nearest = ((1 + neg.amax(1)) / 2).sqrt()  # half the angle to the hardest key is as near as a query's mixture may come
+    assert (scores[:, 200:] <= nearest[:, None] + 1e-5).all()
+    assert mixed_negatives(q, neg, keys, 0, 0, 0, g) is None
+
+
+def test_rates_fall_along_half_a_cosine_or_by_steps():
+    assert rate(2.0, 0.0, cosine=True) == 2.0
+    assert rate(2.0, 0.5, cosine=True) == pytest.approx(1.0)
+    assert [rate(1.0, done, milestones=[0.5, 0.75]) for done in (0, 0.49, 0.5, 0.75, 0.99)] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
+    with pytest.raises(ValueError, match="shares of the training in"):
+        rate(1.0, 0.0, milestones=[120, 160])
+    with pytest.raises(ValueError, match="optimiser 'lars' is unknown; use one of adam, sgd"):
+        optimiser("lars", torch.nn.Linear(1, 1), 0.1, 0.0, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"queue": 16, "batch": 20}, "queue is 16, smaller than a batch of 20"),
+        ({"queue": 20, "batch": 20, "momentum": 1.0}, r"momentum is 1.0: the key network needs one in \[0, 1\)"),
+        ({"queue": 20, "batch": 20, "mixed": 4}, "mix_hardest is 0: 4 \\+ 0 negatives are mixed of 1 to 20 keys"),
+        ({"queue": 20, "batch": 20, "mixed": 4, "mix_hardest": 21}, "mix_hardest is 21: 4"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        Store(tmp_path).run(moco_v2, parameters, 0)
+    assert "\n" not in str(caught.value)

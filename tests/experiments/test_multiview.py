@@ -1,0 +1,171 @@
+"""Contrastive multiview coding: colours against formulas in float64, the loss in both directions, the bank, ImageNet-100's folder."""
+
+import pytest
+import torch
+import toy
+from PIL import Image
+from torch.nn.functional import normalize
+
+from curlnb.data import datasets, imagenet100
+from curlnb.data.datasets import DataError
+from curlnb.experiments import images, multiview
+from curlnb.experiments.multiview import Multiview, cmc, from_bank, in_batch, lab, views
+from curlnb.losses import contrastive_loss
+from curlnb.runs.store import Store
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Forty real-shaped random images instead of a data set."""
+    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
+
+
+def unit(*shape, seed=0):
+    return normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def lab_of(red, green, blue):
+    """CIE 15 and IEC 61966-2-1, written out in Python's floats."""
+    linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in (red, green, blue)]
+    matrix = [(0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505)]
+    ratio = [sum(m * c for m, c in zip(row, linear, strict=True)) / sum(row) for row in matrix]
+    x, y, z = (r ** (1 / 3) if r > 216 / 24389 else (24389 / 27 * r + 16) / 116 for r in ratio)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def test_colours_agree_with_the_formulas_and_with_known_values():
+    g = torch.Generator().manual_seed(0)
+    rgb = torch.cat([torch.rand(50, 3, generator=g), 0.05 * torch.rand(50, 3, generator=g), torch.zeros(1, 3), torch.ones(1, 3)])
+    expected = torch.tensor([lab_of(*colour) for colour in rgb.double().tolist()])
+    torch.testing.assert_close(lab(rgb[:, :, None, None])[:, :, 0, 0], expected, atol=2e-3, rtol=1e-5)
+    torch.testing.assert_close(lab(rgb.double()[:, :, None, None])[:, :, 0, 0], expected.double(), atol=1e-6, rtol=1e-6)
+    known = {
+        (1, 1, 1): (100, 0, 0),
+        (1, 0, 0): (53.24, 80.09, 67.20),
+        (0, 1, 0): (87.73, -86.18, 83.18),
+        (0, 0, 1): (32.30, 79.19, -107.86),
+    }
+    for colour, value in known.items():  # as they stand in tables of sRGB's primaries
+        found = lab(torch.tensor(colour, dtype=torch.float32)[None, :, None, None])[0, :, 0, 0]
+        torch.testing.assert_close(found, torch.tensor(value, dtype=torch.float32), atol=0.05, rtol=0)
+
+
+def test_views_fill_their_range_and_grey_has_no_colour():
+    g = torch.Generator().manual_seed(0)
+    corners = torch.cartesian_prod(*3 * [torch.tensor([0.0, 1.0])])
+    light, colour = views(torch.cat([torch.rand(500, 3, generator=g), corners])[:, :, None, None])
+    assert (light.min(), light.max()) == (pytest.approx(-1, abs=1e-3), pytest.approx(1, abs=1e-3))
+    torch.testing.assert_close(colour.amin(0).flatten(), torch.tensor([-1.0, -1.0]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(colour.amax(0).flatten(), torch.tensor([1.0, 1.0]), atol=1e-3, rtol=0)
+    grey = torch.linspace(0, 1, 9)[:, None, None, None].expand(-1, 3, 1, 1)
+    light, colour = views(grey)
+    assert (light.flatten().diff() > 0).all()
+    assert colour.amax(0).sub(colour.amin(0)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(("tau_plus", "t"), [(0.0, 0.07), (0.01, 0.5)])
+def test_the_loss_is_the_formula_in_both_directions(tau_plus, t):
+    light, colour = unit(6, 8, seed=1), unit(6, 8, seed=2)
+    for anchors, others, (pos, neg) in zip((light, colour), (colour, light), in_batch(light, colour), strict=True):
+        loss = contrastive_loss(pos, neg, temperature=t, tau_plus=tau_plus)
+        for i, value in enumerate(loss.tolist()):
+            e = torch.exp(others.double() @ anchors[i].double() / t)
+            mean = (e.sum() - e[i]) / 5
+            g = max((mean - tau_plus * e[i]) / (1 - tau_plus), torch.exp(torch.tensor(-1 / t, dtype=torch.float64)))
+            assert value == pytest.approx(float(-torch.log(e[i] / (e[i] + 5 * g))), rel=2e-5)
+
+
+def test_the_bank_gives_each_anchor_negatives_of_the_other_view_but_never_its_own_image():
+    light, colour, bank = (x.requires_grad_() for x in (unit(4, 8, seed=1), unit(4, 8, seed=2), unit(2, 5, 8, seed=3)))
+    samples = torch.tensor([3, 0, 4, 2])
+    found = from_bank(light, colour, bank, samples, 400, torch.Generator().manual_seed(0))
+    for view, (anchor, (pos, neg)) in enumerate(zip((light, colour), found, strict=True)):
+        scores = (anchor @ bank[1 - view].T).detach()
+        torch.testing.assert_close(pos.detach(), scores[torch.arange(4), samples])
+        for i, own in enumerate(samples.tolist()):
+            others = [j for j in range(5) if j != own]
+            nearest = (neg[i].detach()[:, None] - scores[i]).abs().min(1)
+            assert nearest.values.max() < 1e-6
+            counts = torch.bincount(nearest.indices, minlength=5)
+            assert counts[own] == 0
+            assert (counts[others] > 60).all()  # 100 expected, and 60 is 4.6 standard deviations away
+    sum(pos.sum() + neg.sum() for pos, neg in found).backward()
+    assert light.grad is not None
+    assert colour.grad is not None
+    assert bank.grad is None
+
+
+def test_the_bank_moves_half_way_to_new_embeddings_and_others_stay():
+    model = Multiview("cnn", 6)
+    before, new = model.bank.clone(), (unit(2, 128, seed=1), unit(2, 128, seed=2))
+    model.remember(torch.tensor([4, 1]), *new)
+    for view in range(2):
+        expected = before[view].double()
+        expected[[4, 1]] = normalize((expected[[4, 1]] + new[view].double()) / 2, dim=1)
+        torch.testing.assert_close(model.bank[view].double(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("parameters", [{"tau_plus": 0.01}, {"bank": True, "negatives": 30, "optimizer": "sgd", "milestones": [0.5]}])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, parameters):
+    original = multiview.train
+    monkeypatch.setattr(multiview, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
+    parameters = {"batch": 10, "epochs": 2, "size": 16} | parameters
+    whole = Store(tmp_path / "whole").run(cmc, parameters, 3)
+    toy.interrupt(Store(tmp_path / "cut"), cmc, parameters, 3, after=3)
+    resumed = Store(tmp_path / "cut").run(cmc, parameters, 3)
+    assert resumed["metrics"] == whole["metrics"]
+    assert len(whole["metrics"]["floor"]) == len(multiview.FLOORS)
+    assert all(0 <= whole["metrics"][name] <= 1 for name in ("linear", "linear_top5", "linear_light", "linear_colour", "knn", "clamped"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"bank": True}, "negatives is None with bank=True: a bank needs a number of negatives"),
+        ({"negatives": 100}, "negatives is 100 with bank=False"),
+        ({"dataset": "quickdraw-mini"}, "quickdraw-mini has 1 channel: contrastive multiview coding needs colour"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(tmp_path, monkeypatch, parameters, message):
+    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic(name, split, n=200))
+    with pytest.raises(ValueError, match=message):
+        Store(tmp_path).run(cmc, parameters, 0)
+
+
+class TestImageNet100:
+    def test_the_published_list_holds_a_hundred_classes(self):
+        names = imagenet100.classes()
+        assert len(names) == 100
+        assert names == tuple(sorted(names))
+        assert all(name.startswith("n") and name[1:].isdigit() and len(name) == 9 for name in names)
+
+    def folder(self, path, each=1):
+        for split in ("train", "val"):
+            for number, name in enumerate(imagenet100.classes()):
+                (path / split / name).mkdir(parents=True)
+                for picture in range(each):
+                    Image.new("RGB", (300, 520), (number, picture, 0)).save(path / split / name / f"{picture}.JPEG", quality=95)
+        return path
+
+    def test_a_folder_becomes_labelled_squares(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("CURLNB_IMAGENET", str(self.folder(tmp_path)))
+        data = imagenet100.load("test")
+        assert data.images.shape == (100, 3, imagenet100.SIDE, imagenet100.SIDE)
+        assert data.labels.tolist() == list(range(100))
+        assert (data.images[:, 0].float().mean((1, 2)) - torch.arange(100)).abs().max() < 3
+        assert not data.stand_in
+
+    def test_what_is_missing_is_named_in_one_line(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("CURLNB_IMAGENET", raising=False)
+        with pytest.raises(DataError, match="imagenet100 needs an ImageNet folder, which cannot be fetched: set CURLNB_IMAGENET"):
+            imagenet100.load("train")
+        monkeypatch.setenv("CURLNB_IMAGENET", str(self.folder(tmp_path)))
+        name = imagenet100.classes()[3]
+        (tmp_path / "val" / name / "0.JPEG").write_bytes(b"no picture")
+        with pytest.raises(DataError, match=r"0\.JPEG is no readable picture"):
+            imagenet100.load("test")
+        (tmp_path / "val" / name / "0.JPEG").unlink()
+        with pytest.raises(DataError, match=f"no pictures in .*{name}; CURLNB_IMAGENET must hold all 100 classes"):
+            imagenet100.load("test")
+        with pytest.raises(DataError, match="imagenet100 has no split 'val', but train, test"):
+            imagenet100.load("val")

@@ -1,0 +1,374 @@
+"""Books and tasks are what they claim to be, quick-thoughts is its formula, SentEval's protocol is scikit-learn's logistic regression."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from curlnb import losses
+from curlnb.data import datasets, sentence_sources, sentences, texts
+from curlnb.data.datasets import DataError
+from curlnb.evaluation import sentence_tasks
+from curlnb.experiments.sentences import TwoEncoders, blocks, columns, encoders, next_sentence, objective, quick_thoughts
+from curlnb.models.gru import encode
+from curlnb.runs import environment
+from curlnb.runs.store import Store
+
+ROWS = {"MR": {"train": 8530}, "CR": {"train": 3708}, "SUBJ": {"train": 10_000}, "TREC": {"train": 5452, "test": 500}}
+CLASSES = {"MR": 2, "CR": 2, "SUBJ": 2, "TREC": 6}
+
+
+# --- data
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_committed_tasks_have_all_their_rows_and_labels(name: str) -> None:
+    assert datasets.available(name) == "embedded"
+    for split, expected in ROWS[name].items():
+        data = sentences.load(name, split)
+        assert len(data) == len(data.classes) == expected
+        assert data.labels.tolist() == list(range(expected))  # a sentence a row
+        assert data.sentiment is not None
+        assert data.sentiment.unique().tolist() == list(range(CLASSES[name]))
+        assert (data.tokens == 0).float().mean() < 0.08
+    if name in ("MR", "SUBJ"):
+        assert data.sentiment.bincount().tolist() == [expected // 2] * 2
+
+
+def test_books_are_whole_and_in_order() -> None:
+    train, held_out = (sentences.load("books-mini", split) for split in ("train", "dev"))
+    assert train.stand_in
+    assert len(train.classes) == 9
+    assert set(held_out.classes).isdisjoint(train.classes)
+    assert train.sentence(0).startswith("emma woodhouse handsome clever and rich")
+    assert train.sentence(1).startswith("she was the youngest of the two daughters")
+    assert train.labels.diff().min() >= 0
+    assert (train.tokens == 0).float().mean() < 0.03
+
+
+def test_committed_sentence_data_stays_small() -> None:
+    folders = [environment.home() / "data" / name for name in (*ROWS, "books-mini")]
+    files = [path for folder in folders for path in folder.iterdir()] + [
+        environment.home() / "data/glove" / f"{sentences.VECTORS}.safetensors"
+    ]
+    assert sum(path.stat().st_size for path in files) < 5e6
+
+
+def test_a_book_loses_its_headings_and_nothing_else() -> None:
+    first = '[A Tale by N. N. 1900]\r\n\r\nCHAPTER I\r\n\r\nIt was late.  He\nslept. "Who?" She said.'
+    text = first + "\n\nII. The Sea\n\nTHE END\n\nIt rained--much."
+    found = sentence_sources.book("tale", text)
+    assert found.name == "A Tale by N. N."
+    assert [" ".join(s) for s in found.sentences] == ["it was late", "he slept", "who", "she said", "it rained much"]
+
+
+@pytest.fixture
+def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_msrp_is_read_in_its_original_format(supplied: Path) -> None:
+    (supplied / "msrp").mkdir()
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+    for split, rows in (("train", 4076), ("test", 1725)):
+        lines = "".join(f'{i % 2}\t{i}\t{i + 9}\tHe said "no.\t...\r\n' for i in range(rows))
+        (supplied / "msrp" / f"msr_paraphrase_{split}.txt").write_text(head + lines)
+    found = dict(sentence_sources.msrp(supplied))
+    assert [len(found[split]) for split in ("train", "test")] == [4076, 1725]
+    assert found["train"][1].label == 1
+    assert found["train"][1].sentences == [("he", "said", "no"), ("?",)]  # a sentence without a word keeps its row
+
+
+@pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA"])
+def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(supplied: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "fetch_vectors", lambda *_: None)
+    negative, positive, expected = sentence_sources.ORIGINALS[name]
+    folder = supplied / name.lower()
+    folder.mkdir()
+    (folder / negative).write_text("bad\n" * (expected - 20))
+    (folder / positive).write_text("good\n" * 20)
+    texts._table.cache_clear()
+    (_, source) = sentence_sources.SOURCES[name][0]
+    assert sum(len(documents) for _, documents in source(supplied)) == expected
+    (folder / positive).write_text("good\n" * 19)
+    with pytest.raises(
+        DataError, match=f"^{name} has {expected - 1:,} rows, not {expected:,}: the file is incomplete or another one"
+    ) as told:
+        list(source(supplied))
+    assert "\n" not in str(told.value)
+    with pytest.raises(DataError, match="rows, not"):
+        datasets.fetch(name, lambda line: None)
+
+
+def test_a_cached_task_that_lost_rows_is_refused_when_it_is_loaded(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = texts.entry_of("MPQA")
+    texts.write(entry, "train", [texts.Document("mpqa 0", [("good",)], 1)])
+    with pytest.raises(DataError, match=r"MPQA \(train\) has 1 rows, not 10,606: the file is incomplete"):
+        sentences.load("MPQA", "train", vectors="glove.6B.50d-sentences-mini")
+
+
+@pytest.mark.parametrize(("name", "file"), [("MSRP", "msr_paraphrase_train.txt"), ("MPQA", "mpqa.neg"), ("bookcorpus", "books.txt")])
+def test_absent_data_says_which_file_goes_where(supplied: Path, name: str, file: str) -> None:
+    assert datasets.available(name) == "absent"
+    with pytest.raises(DataError, match=f"put its original file {file} into"):
+        list(sentence_sources.SOURCES[name][0][1](supplied))
+
+
+def test_bookcorpus_leaves_empty_sentences_out_and_parts_books(supplied: Path) -> None:
+    (supplied / "bookcorpus").mkdir()
+    path = supplied / "bookcorpus" / "books.txt"
+    path.write_text("It rained .\n...\nWe slept .\n\n\nAnother book .\n")
+    ((split, books),) = sentence_sources.bookcorpus(supplied)
+    assert split == "train"
+    assert [[" ".join(s) for s in b.sentences] for b in books] == [["it rained", "we slept"], ["another book"]]
+    path.write_text("...\n\n!\n")
+    with pytest.raises(DataError, match="holds no sentence"):
+        list(sentence_sources.bookcorpus(supplied))
+
+
+def test_a_vocabulary_of_ones_own_is_the_most_frequent_words() -> None:
+    books = datasets.synthetic_text("books-mini", "train")
+    number, known = sentences.most_frequent(books, 50)
+    count = torch.bincount(books.tokens.long(), minlength=200)[1:]
+    assert len(known) == 51
+    assert known[1] == books.vocabulary[int(count.argmax()) + 1]
+    kept = number[books.tokens.long()] > 0
+    assert int(kept.sum()) == int(count.sort(descending=True).values[:50].sum())
+
+
+# --- the objective
+
+
+def scores_of(size: int, seed: int = 0) -> Tensor:
+    return 3 * torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_biased_with_the_released_options_is_the_released_softmax() -> None:
+    # Logeswaran and Lee's code: scores with a zero diagonal, targets 1/2 for each neighbour, 1 at the ends, cross-entropy.
+    scores, size = scores_of(9), 9
+    target = torch.diag(torch.ones(size - 1, dtype=torch.float64), 1) + torch.diag(torch.ones(size - 1, dtype=torch.float64), -1)
+    target /= target.sum(1, keepdim=True)
+    released = -(target * scores.clone().fill_diagonal_(0).log_softmax(1)).sum(1).mean()
+    ours, _ = objective(scores, torch.zeros(size), diagonal="zero", sibling="in")
+    assert float(ours) == pytest.approx(float(released), abs=1e-12)
+    quick, _ = objective(scores, torch.zeros(size), sibling="in")
+    assert float(quick) == pytest.approx(
+        float(-(target * scores.clone().fill_diagonal_(-torch.inf).log_softmax(1).nan_to_num(neginf=0)).sum(1).mean())
+    )
+
+
+@pytest.mark.parametrize(
+    ("tau_plus", "beta", "clip"), [(0.0, 0.0, None), (0.01, 0.0, None), (0.0, 2.0, "rescale"), (0.05, 1.0, "clamp"), (0.05, 1.0, None)]
+)
+def test_the_objective_is_its_formula_in_a_loop(tau_plus: float, beta: float, clip: str | None) -> None:
+    size, own = 8, torch.tensor([0, 0, 0, 0, 0, 1, 1, 2])
+    scores = scores_of(size, 1)
+    negative = columns(own)[2][0]
+    peak = scores[negative].abs().max()
+
+    def mean(s: Tensor) -> Tensor:
+        seen = s.clamp(-2, 2) if clip == "clamp" else 2 * s / peak if clip == "rescale" else s
+        w = (beta * seen).exp()
+        return (w * s.exp()).mean() / w.mean()
+
+    total = []
+    for i in range(size):
+        near = [j for j in (i - 1, i + 1) if 0 <= j < size and own[j] == own[i]]
+        if not near:
+            continue  # the only sentence of its book in the batch
+        others = scores[i, [k for k in range(size) if k != i and k not in near]]
+        g = ((mean(others) - tau_plus * mean(scores[i, near])) / (1 - tau_plus)).clamp_min(float(torch.tensor(-1.0).exp()))
+        each = [-torch.log(scores[i, j].exp() / (scores[i, j].exp() + (size - 3) * g)) for j in near]
+        total.append(torch.stack(each).mean())
+    ours, about = objective(scores, own, tau_plus=tau_plus, beta=beta, weight_clip=clip)
+    assert float(ours) == pytest.approx(float(torch.stack(total).mean()), abs=1e-10)
+    assert 0 <= float(about["clamped"]) <= 1
+
+
+def test_neighbours_are_of_one_book_and_no_sentence_is_its_own_negative() -> None:
+    there, near, negative = columns(torch.tensor([0, 0, 1, 1, 1]))
+    assert there.tolist() == [[False, True, False, True, True], [True, False, True, True, False]]
+    assert near[1, 0] == 1
+    assert not negative[:, torch.arange(5), torch.arange(5)].any()
+    assert not negative[0, 3, 2]
+    assert not negative[0, 3, 4]  # the sibling is out for both
+    assert negative[0, 1, 2]  # next in the text, and of another book
+    inside = columns(torch.zeros(5), sibling="in")[2]
+    assert inside[0, 2, 3]
+    assert not inside[1, 2, 3]
+    with pytest.raises(ValueError, match="diagonal must be 'out' or 'zero'"):
+        columns(torch.zeros(5), diagonal="one")
+
+
+def test_without_a_floor_an_anchor_that_knows_its_neighbours_has_no_loss() -> None:
+    # tau+ mean e^v above mean e^s makes g negative: the trouble of robinson2021's text runs, and what the floor hides
+    scores = torch.zeros(6, 6)
+    scores[torch.arange(5), torch.arange(1, 6)] = scores[torch.arange(1, 6), torch.arange(5)] = 12.0
+    loss, about = objective(scores, torch.zeros(6), tau_plus=0.5, beta=1.0, floor=None)
+    assert loss.isnan()
+    loss, about = objective(scores, torch.zeros(6), tau_plus=0.5, beta=1.0)
+    assert loss.isfinite()
+    assert float(about["clamped"]) == 1.0
+
+
+def test_debiased_uses_both_neighbours_as_the_librarys_extra_positives() -> None:
+    scores = scores_of(7, 3)
+    middle = 3
+    others = scores[middle, [0, 1, 5, 6]][None]
+    pair = scores[middle, [2, 4]][None]
+    expected = [losses.debiased(pair[:, j], others, tau_plus=0.02, temperature=1.0, extra_pos=pair) for j in (0, 1)]
+    _, near, negative = columns(torch.zeros(7))
+    assert scores[middle, negative[0, middle]].tolist() == others[0].tolist()
+    assert near[:, middle].tolist() == [2, 4]
+    full = [
+        losses.debiased(
+            scores[middle, [j]], scores[[middle]], tau_plus=0.02, temperature=1.0, extra_pos=pair, mask=negative[0, [middle]], n_eff=4
+        )
+        for j in (2, 4)
+    ]
+    assert torch.allclose(torch.stack(full), torch.stack(expected), atol=1e-12)
+
+
+# --- protocol
+
+
+def two_classes(n: int = 300, d: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return x, (x[:, 0] + 0.8 * torch.randn(n, generator=generator, dtype=torch.float64) > 0.3).long()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logistic_is_scikit_learns_for_every_fold_and_strength(classes: int) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = two_classes()
+    y = y if classes == 2 else y + (x[:, 1] > 1).long()
+    weight = torch.ones(300, 3, dtype=torch.float64)
+    weight[::3, 1] = 0
+    C = torch.tensor([0.25, 1.0, 8.0], dtype=torch.float64)
+    ours = sentence_tasks.logistic(x, y, weight, C, classes=classes, tolerance=1e-9)
+    for fit in range(3):
+        kept = weight[:, fit] > 0
+        oracle = LogisticRegression(C=float(C[fit]), tol=1e-10, max_iter=5000).fit(x[kept].numpy(), y[kept].numpy())
+        coefficients = np.concatenate([oracle.coef_, oracle.intercept_[:, None]], 1)
+        np.testing.assert_allclose(ours[:, :, fit].numpy(), coefficients, atol=2e-4)
+    same = sentence_tasks.logistic(x.float(), y, weight.float(), C.float(), classes=classes)
+    assert (sentence_tasks.predictions(same, x.float()) == sentence_tasks.predictions(ours, x)).float().mean() > 0.995
+
+
+def test_nested_cross_validation_is_the_simple_loop() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = two_classes(120)
+    count, strengths = 4, (0.01, 1.0)
+    fold = sentence_tasks.folds(y, count)
+
+    def right(train: Tensor, test: Tensor, C: float) -> Tensor:
+        model = LogisticRegression(C=C, tol=1e-9, max_iter=5000).fit(x[train].numpy(), y[train].numpy())
+        return torch.from_numpy(model.predict(x[test].numpy())) == y[test]
+
+    outer, inner = [], []
+    for a in range(count):
+        held = [
+            np.mean([float(right((fold != a) & (fold != b), fold == b, C).float().mean()) for b in range(count) if b != a])
+            for C in strengths
+        ]
+        inner.append(max(held))
+        outer.append(right(fold != a, fold == a, strengths[int(np.argmax(held))]))
+    score = sentence_tasks.cross_validated(x, y, count=count, inner=count - 1, strengths=strengths)
+    assert score.accuracy == pytest.approx(float(torch.cat(outer).float().mean()), abs=1e-6)
+    assert score.dev == pytest.approx(np.mean(inner), abs=1e-6)
+
+
+def test_folds_are_stratified_and_every_sample_is_tested_once() -> None:
+    y = torch.tensor([0] * 20 + [1] * 40)
+    fold = sentence_tasks.folds(y, 10)
+    assert fold.bincount().tolist() == [6] * 10
+    assert [int(y[fold == a].sum()) for a in range(10)] == [4] * 10
+    with pytest.raises(ValueError, match="30 folds need 30 samples of every class, the smallest has 20"):
+        sentence_tasks.folds(y, 30)
+    with pytest.raises(ValueError, match=r"inner must lie in 1\.\.3"):
+        sentence_tasks.cross_validated(torch.zeros(60, 2), y, count=4, inner=4)
+
+
+def test_a_task_with_a_test_set_and_the_measures_of_pairs() -> None:
+    x, y = two_classes()
+    score = sentence_tasks.train_test(x[:200], y[:200], x[200:], y[200:], count=5, inner=5)
+    assert 0.65 < score.accuracy < 0.95
+    assert 0.65 < score.dev < 0.95
+    assert sentence_tasks.pair_features(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 2.0]])).tolist() == [[2.0, 4.0, 3.0, -4.0]]
+    named, truth = torch.tensor([1, 1, 1, 0, 0]), torch.tensor([1, 1, 0, 1, 0])
+    assert sentence_tasks.f1(named, truth) == pytest.approx(2 / 3)  # precision 2/3, recall 2/3
+    assert sentence_tasks.f1(torch.zeros(5), torch.zeros(5)) == 0.0
+
+
+# --- the experiment
+
+
+@pytest.fixture
+def dry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURLNB_DRY", "1")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "biased", "tasks": ("MR", "TREC", "MSRP")},
+        {"method": "hard", "beta": 2.0, "tau_plus": 0.01, "diagonal": "zero", "sibling": "in", "tasks": ("MR",)},
+        {"method": "debiased", "tau_plus": 0.01, "word_dim": 7, "vocabulary": 30, "tasks": ("MPQA",)},
+        {"method": "mean", "tasks": ("TREC",), "word_dim": 7},
+    ],
+)
+def test_the_experiment_runs_and_names_its_measures(tmp_path: Path, dry: None, options: dict) -> None:
+    record = Store(tmp_path).run(quick_thoughts, {"hidden": 5, "folds": 3, "inner": 2, **options}, 0)
+    assert record is not None
+    assert json.loads(json.dumps(record)) == json.loads(json.dumps(record))
+    for task in options["tasks"]:
+        assert 0 <= record["metrics"][task] <= 1
+        assert 0 <= record["metrics"][f"{task}_dev"] <= 1
+    assert ("MSRP_f1" in record["metrics"]) == ("MSRP" in options["tasks"])
+    assert ("loss" in record["metrics"]) == (options["method"] != "mean")
+
+
+def test_training_moves_f_and_g_and_trained_words_get_gradients(dry: None) -> None:
+    torch.manual_seed(0)
+    books = datasets.synthetic_text("books-mini", "train")
+    model = encoders(books, 4, word_dim=6)
+    z = encode(model, books, words=8)
+    assert z.shape == (len(books), 16)
+    assert isinstance(model, TwoEncoders)
+    from curlnb.models.gru import pack
+
+    batch = pack(books, torch.arange(12), 8)
+    loss, _ = objective(model.f(batch) @ model.g(batch).T, books.labels[:12])
+    loss.backward()
+    for part in model.parameters():
+        assert part.grad is not None
+        assert part.grad.abs().sum() > 0
+
+
+def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    books = datasets.synthetic_text("books-mini", "train", articles=1, each=12)
+    f, g = torch.eye(12), torch.eye(12).roll(-1, 0).roll(2, 0)  # g of a sentence points to the one before it
+    monkeypatch.setattr("curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, g], 1))
+    assert next_sentence(torch.nn.Identity(), books, 30, 12) == 1.0
+    monkeypatch.setattr("curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, f], 1))
+    assert next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1  # all scores alike: one in eleven by chance
+
+
+def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
+    with pytest.raises(ValueError, match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books"):
+        blocks(144, 400)
+    with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):
+        blocks(144, 3)
+    with pytest.raises(ValueError, match="method 'debiassed' is unknown; use one of biased, debiased"):
+        Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
+    with pytest.raises(ValueError, match="method 'biased' takes no tau_plus"):
+        Store(tmp_path).run(quick_thoughts, {"tau_plus": 0.1}, 0)
+    with pytest.raises(DataError, match="'Void' has an empty sentence: leave it out"):
+        texts.as_text([texts.Document("Void", [("a",), ()])])

@@ -1,0 +1,219 @@
+"""The store's promises: computed once, written whole, found again, and the same after a crash."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from curlnb.runs import provenance
+from curlnb.runs.store import Run, Store, StoreError, default_store, write_atomically
+from curlnb.runs.sweep import SweepError, sweep
+
+sweep_module = sys.modules["curlnb.runs.sweep"]
+
+HERE = Path(__file__).parent.parent
+
+
+def test_a_run_is_computed_once_and_found_again(tmp_path):
+    where = str(tmp_path / "count")
+    for _ in range(2):
+        table = sweep(toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0)
+    assert list(table["twice"]) == [0, 2, 4]
+    assert Path(where).read_text().split() == ["0", "1", "2"]
+
+
+def test_an_unknown_parameter_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"no parameter 'widht'; it has .*width"):
+        sweep(toy.regression, [{"widht": 3}], store=Store(tmp_path))
+
+
+def test_a_default_given_or_left_out_is_the_same_run():
+    assert toy.regression.identity({}, 0) == toy.regression.identity({"width": 16}, 0)
+    assert toy.regression.identity({}, 0) != toy.regression.identity({"width": 8}, 0)
+    assert toy.regression.identity({}, 0) != toy.regression.identity({}, 1)
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+
+    def half(p: Path) -> None:
+        p.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, half)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 8, 13, 20])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
+    """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the log all go on."""
+    whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
+    toy.interrupt(Store(tmp_path / "cut"), toy.regression, {}, 3, after=stop_after)
+    torch.manual_seed(99)  # whatever happened in between
+    resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
+    assert resumed["metrics"] == whole["metrics"]
+    arrays = [Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")]
+    assert torch.equal(*arrays)
+
+
+def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
+    """kill -9 of the whole process group at random moments of its work: nothing lost, nothing twice, no half-written file."""
+
+    def start(store: Path, table: Path, workers: int) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+        line = [sys.executable, HERE / "killed_sweep.py", store, table, str(workers)]
+        return subprocess.Popen(line, start_new_session=True, env=environment)
+
+    def at_work(since: float) -> bool:
+        return any(path.stat().st_mtime > since for path in (tmp_path / "cut").rglob("*") if path.suffix in (".safetensors", ".json"))
+
+    assert start(tmp_path / "whole", tmp_path / "whole.json", 2).wait(120) == 0
+    chance, killed = random.Random(0), 0
+    for attempt in range(20):
+        began = time.time()
+        process = start(tmp_path / "cut", tmp_path / "cut.json", workers=2 * (attempt % 2))
+        with contextlib.suppress(FileNotFoundError):  # a file replaced while it is looked at
+            while process.poll() is None and not at_work(began):
+                time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.6))
+        killed += process.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for path in (tmp_path / "cut").rglob("[!.]*.json"):
+            json.loads(path.read_text())
+    assert killed >= 18, "the sweep was over too soon for the test to mean much"
+    assert start(tmp_path / "cut", tmp_path / "cut.json", 2).wait(120) == 0
+    assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
+    unfinished = [path for path in (tmp_path / "cut").glob("*/*") if not (path / "run.json").exists()]
+    assert unfinished == []
+
+
+def test_two_processes_that_want_one_run_train_it_once(tmp_path):
+    code = (
+        "import sys, toy; from pathlib import Path; from curlnb.runs.store import Store;"
+        "print(Store(Path(sys.argv[1])).run(toy.counted, {'where': sys.argv[2], 'pause': 1.0}, 5)['metrics'])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "count")]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
+    assert (tmp_path / "count").read_text() == "5\n"
+
+
+def test_experiments_that_extend_one_training_train_it_once_and_measure_what_each_alone_would(tmp_path):
+    where, alone = tmp_path / "steps", tmp_path / "alone"
+    shared = Store(tmp_path / "shared")
+    for function, parameters in ((toy.weights_of, {"times": 2.0}), (toy.loss_of, {}), (toy.weights_of, {})):
+        steps = {"where": str(where), **parameters}
+        record = shared.run(function, steps, 3)
+        assert record["metrics"] == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
+    assert where.read_text().split() == ["3"] * 8 * 4  # once in the shared store, and thrice each alone
+    (kept,) = (shared.root / "trained").iterdir()
+    with safe_open(kept, framework="pt") as file:
+        assert not [name for name in file.keys() if name.startswith("optimizer/")]  # noqa: SIM118, not a mapping
+
+
+def test_another_training_is_not_shared(tmp_path):
+    where, store = tmp_path / "steps", Store(tmp_path / "runs")
+    for seed, parameters in ((0, {}), (1, {}), (0, {"width": 5}), (0, {"epochs": 3})):
+        store.run(toy.loss_of, {"where": str(where), **parameters}, seed)
+    assert len(where.read_text().split()) == 8 + 8 + 8 + 12
+    assert len(list((store.root / "trained").iterdir())) == 4
+    assert toy.regression.training({}, 0) == ""  # extends nothing
+    other_device = store.begin(toy.loss_of, {"where": str(where)}, 0, lambda folder: Run(folder, device=torch.device("mps")))
+    assert other_device.trained is not None
+    assert not other_device.trained.exists()
+
+
+def test_a_kept_trainings_seconds_count_in_every_run_that_looks_at_it(tmp_path):
+    store, parameters = Store(tmp_path), {"where": str(tmp_path / "steps")}
+    store.run(toy.loss_of, parameters, 0)
+    (kept,) = (tmp_path / "trained").iterdir()
+    with safe_open(kept, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
+    save_file(load_file(kept), kept, {"state": json.dumps(state | {"seconds": 1000.0})})
+    assert store.run(toy.weights_of, parameters, 0)["seconds"] >= 1000
+
+
+def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    store = Store(tmp_path / "runs")
+    with pytest.raises(SweepError, match=r"1 of 4 runs failed.*seed=7.*seven will not do"):
+        sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 7, 2], store=store, workers=2)
+    table = sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2)
+    assert list(table["seed_squared"]) == [0, 1, 4]
+
+
+def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
+    store = Store(tmp_path / "runs")
+    sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[0, 1], store=store, workers=2)
+    (pool,) = sweep_module._POOLS.values()
+    for process in list(pool._processes.values()):
+        os.kill(process.pid, signal.SIGKILL)
+    time.sleep(1)
+    table = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[2, 3], store=store, workers=2)
+    assert list(table["twice"]) == [4, 6]
+
+
+def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    assert default_store().root == tmp_path / "dry" / "quick" / "runs"
+
+
+def test_points_may_carry_their_own_seeds(tmp_path):
+    table = sweep(toy.counted, [{"where": str(tmp_path / "c"), "seeds": [4]}], seeds=2, store=Store(tmp_path / "r"), workers=0)
+    assert list(table["seed"]) == [4]
+
+
+def test_comments_docstrings_and_layout_do_not_change_the_code_digest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    versions = {
+        "first": "LIMIT = 3\ndef helper(x):\n    return x + LIMIT\ndef f(run, *, seed):\n    return {'a': helper(seed)}\n",
+        "same": 'LIMIT = 3\n\n\ndef f(run, *, seed):\n    "Words."\n    # more\n    return {"a": helper(seed)}\n'
+        "def unused():\n    pass\ndef helper(x):\n    return x + (LIMIT)\n",
+        "other": "LIMIT = 4\ndef helper(x):\n    return x + LIMIT\ndef f(run, *, seed):\n    return {'a': helper(seed)}\n",
+    }
+    digests = {}
+    for name, text in versions.items():
+        (tmp_path / "versioned.py").write_text(text)
+        sys.modules.pop("versioned", None)
+        provenance._parse.cache_clear()
+        provenance._digest.cache_clear()
+        digests[name] = provenance.code_digest(__import__("versioned").f)
+    assert digests["first"] == digests["same"] != digests["other"]
+
+
+def test_the_code_digest_follows_calls_into_other_modules():
+    reached = set()
+    original = provenance._dump
+    provenance._digest.cache_clear()
+    try:
+        provenance._dump = lambda node: reached.add(getattr(node, "name", "")) or original(node)
+        provenance.code_digest(toy.regression.function)
+    finally:
+        provenance._dump = original
+        provenance._digest.cache_clear()
+    assert {"regression", "train", "_check_finite", "_restore"} <= reached
+    assert not {"fragile", "write_atomically"} & reached  # neither a neighbour nor the store, which keeps numbers and makes none
+
+
+def test_a_reference_store_computes_nothing(tmp_path):
+    store = Store(tmp_path / "runs", reference=tmp_path / "reference")
+    with pytest.raises(StoreError, match=r"no reference run of toy.counted"):
+        sweep(toy.counted, [{"where": str(tmp_path / "count")}], seeds=1, store=store)
+    assert not (tmp_path / "count").exists()

@@ -1,0 +1,78 @@
+"""What the loop promises beside exact resume (tests/test_store.py): an honest log, a guard, a fallback that says so."""
+
+import pytest
+import torch
+from torch import nn
+
+from curlnb.runs import devices
+from curlnb.runs.store import Run
+from curlnb.runs.training import TrainingError, accelerated, train
+
+
+def run_of(tmp_path) -> Run:
+    return Run(tmp_path, device=torch.device("cpu"))
+
+
+def fit(tmp_path, step, model, **changes):
+    arguments = {"samples": 10, "batch": 4, "epochs": 3, "seed": 0, "generator": torch.Generator()} | changes
+    return train(run_of(tmp_path), model, step, torch.optim.SGD(model.parameters(), lr=0.5), **arguments)
+
+
+def test_every_epoch_visits_full_batches_of_distinct_samples_in_a_new_order(tmp_path):
+    model, seen = nn.Linear(1, 1), []
+
+    def step(indices):
+        seen.append(indices.tolist())
+        return model.weight.sum() * 0, {}
+
+    fit(tmp_path, step, model)
+    assert [len(batch) for batch in seen] == [4] * 6  # the short last batch is dropped
+    epochs = [seen[i] + seen[i + 1] for i in (0, 2, 4)]
+    assert all(len(set(epoch)) == 8 for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_the_log_holds_the_mean_over_an_epoch_and_what_on_epoch_returns(tmp_path):
+    model, values = nn.Linear(1, 1), iter([1.0, 3.0, 5.0, 7.0])
+    log = fit(
+        tmp_path,
+        lambda _: (model.weight.sum() * 0 + next(values), {"half": torch.tensor(0.5)}),
+        model,
+        epochs=2,
+        on_epoch=lambda epoch: {"epoch": epoch},
+    )
+    assert log == {"loss": [2.0, 6.0], "half": [0.5, 0.5], "epoch": [1, 2]}
+
+
+def test_a_schedule_is_told_the_share_of_steps_done(tmp_path):
+    model, told = nn.Linear(1, 1), []
+    fit(tmp_path, lambda _: (model.weight.sum() * 0, {}), model, before_step=told.append)
+    assert told == pytest.approx([step / 6 for step in range(6)])
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp_path):
+    model, count = nn.Linear(1, 1), iter(range(10))
+    with pytest.raises(TrainingError, match=r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"):
+        fit(tmp_path, lambda _: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}), model)
+
+
+def test_a_batch_larger_than_the_data_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="batch of 16 is larger than the 10 samples"):
+        fit(tmp_path, lambda _: None, nn.Linear(1, 1), batch=16)
+
+
+def test_without_fast_bf16_or_a_compiler_it_falls_back_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "fast_bf16", lambda _: False)
+    monkeypatch.setattr(devices, "compiler", lambda: None)
+    run = run_of(tmp_path)
+    function = accelerated(lambda x: x @ x, run, precision="bf16", compile=True)
+    assert function(torch.eye(2)).dtype == torch.float32
+    assert run.notes["precision"] == "float32"
+    assert run.notes["compiled"] is False
+    assert "no fast bfloat16" in run.notes["fallback"]
+    assert "no C++ compiler" in run.notes["fallback"]
+
+
+def test_an_unknown_precision_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="precision 'fp8' is unknown"):
+        accelerated(abs, run_of(tmp_path), precision="fp8", compile=False)

@@ -1,0 +1,185 @@
+"""The debiased loss on known distributions: against enumeration, sampling and the library's loss; its bounds; the estimate of tau+."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curlnb import losses
+from curlnb.theory.debiasing import (
+    View,
+    class_prior,
+    eq9_terms,
+    lemma1,
+    limit_loss,
+    sampled_loss,
+    saturation,
+    theorem3_bound,
+    two_level_error,
+    uniform_mean,
+    view,
+)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> View:
+    g = generator(seed)
+    z = torch.nn.functional.normalize(torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1)
+    return view(z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1))
+
+
+def enumerated(seen: View, negatives: list[torch.Tensor], t: float, scale: float = 1.0) -> float:
+    """E log(1 + scale sum e^{(s_i - s+)/t}) over every outcome, one loop a draw."""
+    total, points = 0.0, seen.similarity.shape[1]
+    for a in range(len(seen.similarity)):
+        e = (seen.similarity[a] / t).exp()
+        for outcome in itertools.product(range(points), repeat=len(negatives) + 1):
+            chance = float(seen.weight[a] * seen.plus[a, outcome[0]])
+            for p, point in zip(negatives, outcome[1:], strict=True):
+                chance *= float(p[a, point])
+            total += chance * math.log(1 + scale * float(e[list(outcome[1:])].sum() / e[outcome[0]]))
+    return total
+
+
+def test_a_view_is_the_mixture_of_its_classes():
+    """Averaged over anchors the marginal is the world's, p+ the anchor's own class, and p = tau+ p+ + tau- p-."""
+    g = generator(1)
+    z = torch.nn.functional.normalize(torch.randn(5, 2, generator=g, dtype=torch.float64), dim=1)
+    D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
+    seen = view(z, D)
+    assert seen.tau_plus == 0.25
+    torch.testing.assert_close(seen.marginal, D.mean(0).expand(20, 5))
+    torch.testing.assert_close(seen.weight.view(4, 5), D / 4)
+    with pytest.raises(ValueError, match="unit vectors"):
+        view(2 * z, D)
+    with pytest.raises(ValueError, match="do not fit"):
+        view(z, D[:, :4])
+
+
+@pytest.mark.parametrize("t", [1.0, 0.3])
+def test_sampled_losses_equal_every_outcome_added_up(t):
+    seen = world(2)
+    for parts in ([seen.marginal], [seen.minus] * 2, [seen.plus, seen.marginal], [seen.plus, seen.minus, seen.minus]):
+        draws = [(p, 1) for p in parts]
+        assert float(sampled_loss(seen, draws, t, scale=1.7)) == pytest.approx(enumerated(seen, parts, t, 1.7), abs=1e-10)
+    grouped = sampled_loss(seen, [(seen.plus, 1), (seen.minus, 2)], t)
+    assert float(grouped) == pytest.approx(enumerated(seen, [seen.plus, seen.minus, seen.minus], t), abs=1e-10)
+    with pytest.raises(ValueError, match="at least one"):
+        sampled_loss(seen, [(seen.minus, 0)], t)
+
+
+def test_many_negatives_agree_with_sampling():
+    """The biased loss at N = 50, drawn: within 5 standard errors."""
+    seen, g, n, t = world(3), generator(4), 40_000, 0.5
+    anchors = torch.multinomial(seen.weight, n, replacement=True, generator=g)
+    e = (seen.similarity / t).exp()[anchors]
+    positive = e.gather(1, torch.multinomial(seen.plus[anchors], 1, generator=g)).squeeze(1)
+    negatives = e.gather(1, torch.multinomial(seen.marginal[anchors], 50, replacement=True, generator=g)).sum(1)
+    values = (1 + negatives / positive).log()
+    assert abs(float(values.mean() - sampled_loss(seen, [(seen.marginal, 50)], t))) < 5 * float(values.std()) / n**0.5
+
+
+@pytest.mark.parametrize("N", [1, 3, 10])
+def test_eq9_adds_up_to_the_unbiased_loss(N):
+    seen = world(5)
+    terms = eq9_terms(seen, N, 0.5)
+    assert float(terms.sum()) == pytest.approx(float(sampled_loss(seen, [(seen.minus, N)], 0.5)), abs=1e-9)
+    assert bool((terms[::2] > 0).all())
+    assert bool((terms[1::2] < 0).all())
+
+
+def test_lemma_2_the_limit_is_approached_from_below():
+    seen, Q = world(6), 7
+    limit = float(limit_loss(seen, Q, 0.5))
+    gaps = [limit - float(sampled_loss(seen, [(seen.minus, N)], 0.5, scale=Q / N)) for N in (10, 100, 1000)]
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+    assert gaps[2] == pytest.approx(gaps[1] / 10, rel=0.1)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10**6), st.sampled_from([1, 5, 60]), st.sampled_from([1.0, 0.5, 0.2]))
+def test_lemma_1_holds_with_our_third_term(seed, N, t):
+    terms = lemma1(world(seed), N, t)
+    assert terms.second <= 0
+    assert terms.biased >= terms.unbiased + terms.second - terms.third - 1e-9
+
+
+def test_two_level_errors_equal_the_librarys_loss_drawn_many_times():
+    """Bias, deviation and share on the floor of `losses.debiased` with extra positives: within 5 standard errors."""
+    levels, plus, minus, tau, t, N, M, n = (0.8, -0.4), 0.7, 0.2, 0.3, 0.5, 12, 3, 100_000
+    g = generator(7)
+
+    def draw(q: float, *shape: int) -> torch.Tensor:
+        high = torch.rand(*shape, generator=g, dtype=torch.float64) < q
+        return torch.where(high, levels[0], levels[1]).double()
+
+    pos, neg, extra = draw(plus, n), draw(tau * plus + (1 - tau) * minus, n, N), draw(plus, n, M)
+    drawn = losses.debiased(pos, neg, tau_plus=tau, temperature=t, extra_pos=extra)
+    true = minus * math.exp(levels[0] / t) + (1 - minus) * math.exp(levels[1] / t)
+    difference = drawn - torch.log1p(N * true / (pos / t).exp())
+    exact = two_level_error(levels, plus, minus, tau, t, N=N, M=M, Q=N)
+    for values, expected in ((difference, exact.bias), (difference.abs(), exact.absolute)):
+        assert abs(float(values.mean()) - expected) < 5 * float(values.std()) / n**0.5
+    share = float(losses.clamped_fraction(pos, neg, tau_plus=tau, temperature=t, extra_pos=extra))
+    assert abs(share - exact.floored) < 5 * math.sqrt(exact.floored / n)
+    assert exact.floored > 0.01  # else the case tests nothing
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 0.9),
+    st.sampled_from([2.0, 1.0, 0.5, 0.1]),
+    st.sampled_from([1, 7, 300, None]),
+    st.sampled_from([1, 20, None]),
+)
+def test_theorem_3_holds_for_every_temperature_with_our_constant(a, b, plus, minus, tau, t, N, M):
+    found = two_level_error((max(a, b), min(a, b)), plus, minus, tau, t, N=N, M=M, Q=300 if N is None else N)
+    assert abs(found.bias) <= found.absolute + 1e-12
+    assert found.absolute <= theorem3_bound(N, M, tau, t) * (1 + 1e-9) + 1e-9
+
+
+def test_the_printed_constant_fails_below_t_1_and_not_at_1():
+    """An anchor that sees 1 rarely and -1 else; N = 4096, tau+ = 0.1."""
+    for t, fails in ((1.0, False), (0.2, True), (0.07, True)):
+        errors = [two_level_error((1, -1), 0.0, q, 0.1, t, N=4096, M=None, Q=4096) for q in np.geomspace(1e-6, 0.1, 15)]
+        worst = max(abs(error.bias) for error in errors)
+        assert (worst > theorem3_bound(4096, None, 0.1, t, printed=True)) == fails
+        assert worst <= theorem3_bound(4096, None, 0.1, t)
+
+
+def test_uniform_means_and_the_saturation_threshold():
+    """Against draws on the sphere; and the numbers that the saturation is known by, with the library's clamp on either side of them."""
+    u = torch.randn(400_000, 8, generator=generator(8), dtype=torch.float64)
+    values = (u[:, 0] / u.norm(dim=1) / 0.5).exp()
+    assert abs(float(values.mean()) - float(uniform_mean(0.5, 8))) < 5 * float(values.std()) / len(values) ** 0.5
+    assert saturation(np.array([0.5, 0.2, 0.1]), 128) == pytest.approx([0.121, 0.0074, 7e-5], rel=0.05)
+    u = torch.randn(4, 20_000, 16, generator=generator(9), dtype=torch.float64)
+    uniform, aligned = u[..., 0] / u.norm(dim=-1), torch.ones(4, dtype=torch.float64)
+    for factor, share in ((0.9, 0.0), (1.1, 1.0)):
+        tau = factor * float(saturation(0.5, 16))
+        assert float(losses.clamped_fraction(aligned, uniform, temperature=0.5, tau_plus=tau)) == share
+
+
+def test_the_class_prior_is_found_where_classes_separate_and_never_far_below():
+    g = generator(10)
+    for tau in (0.05, 0.3):
+        for gap, close in ((6.0, True), (1.0, False)):
+            positive = torch.randn(20_000, generator=g) + gap
+            own = torch.rand(20_000, generator=g) < tau
+            unlabelled = torch.randn(20_000, generator=g) + gap * own
+            estimate = class_prior(positive, unlabelled).tau_plus
+            assert estimate > 0.85 * tau
+            assert (abs(estimate / tau - 1) < 0.15) == close
+    with pytest.raises(ValueError, match="both kinds"):
+        class_prior(torch.zeros(0), torch.zeros(3))

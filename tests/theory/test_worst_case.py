@@ -1,0 +1,143 @@
+"""Worst-case negatives: each quantity against plain loops, sampling and the library's losses; the limits and bounds of Section 4.1."""
+
+import math
+import random
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from curlnb.losses import hard, hard_consistent
+from curlnb.theory import worst_case
+from curlnb.theory.worst_case import Labelled, equation_4_mean, game_loss, hardest_mean, uniform_world
+
+
+def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 3):
+    g = torch.Generator().manual_seed(seed)
+    p = torch.softmax(torch.randn(points, generator=g, dtype=torch.float64), 0)
+    labels = torch.cat([torch.arange(2), torch.randint(3, (points - 2,), generator=g)])
+    f = normalize(torch.randn(points, d, generator=g, dtype=torch.float64), dim=1)
+    return Labelled(p, labels), f @ f.T / t
+
+
+def by_hand(world: Labelled, u: torch.Tensor, beta: float, Q: float) -> tuple[list[float], float]:
+    """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), from the definitions, in Python floats."""
+    p, h, means, total = world.p.tolist(), world.labels.tolist(), [], 0.0
+    for x in range(len(p)):
+        q = [p[i] * math.exp(beta * float(u[x, i])) if h[i] != h[x] else 0.0 for i in range(len(p))]
+        means.append(sum(q[i] * math.exp(float(u[x, i])) for i in range(len(p))) / sum(q))
+        own = sum(p[i] for i in range(len(p)) if h[i] == h[x])
+        for i in range(len(p)):
+            if h[i] == h[x]:
+                e = math.exp(float(u[x, i]))
+                total -= p[x] * p[i] / own * math.log(e / (e + Q * means[x]))
+    return means, total
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.7, 5.0])
+def test_means_and_loss_equal_the_definitions(beta):
+    for seed in range(3):
+        world, u = world_and_similarities(seed)
+        means, total = by_hand(world, u, beta, 3.0)
+        log_mean = hardest_mean(world, u, beta)
+        torch.testing.assert_close(log_mean.exp(), torch.tensor(means, dtype=torch.float64))
+        assert float(game_loss(world, u, log_mean, 3.0)) == pytest.approx(total, rel=1e-12)
+
+
+def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
+    world, u = world_and_similarities(1)
+    rng, x, beta = random.Random(0), 0, 1.0
+    others = [i for i in range(7) if world.labels[i] != world.labels[x]]
+    kept = []
+    for i in rng.choices(others, [float(world.p[i]) for i in others], k=60_000):
+        if rng.random() < math.exp(beta * (float(u[x, i]) - 2.0)):  # 2 = 1/t is the largest similarity
+            kept.append(math.exp(float(u[x, i])))
+    mean = sum(kept) / len(kept)
+    error = math.sqrt(sum((k - mean) ** 2 for k in kept)) / len(kept)
+    assert float(hardest_mean(world, u, beta)[x].exp()) == pytest.approx(mean, abs=4 * error)
+
+
+def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
+    """With all points as negatives and each anchor's class as its positives, as `hard` and `hard_consistent` see them (N = 1, no floor)."""
+    world = uniform_world(3, 4)
+    f = normalize(torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1)
+    s, t = f @ f.T, 0.5
+    own, zeros = s[world.same].view(12, 4), torch.zeros(12, dtype=torch.float64)
+    options = dict(tau_plus=1 / 3, beta=1.5, extra_pos=own, n_eff=1, floor=None, temperature=t)
+    torch.testing.assert_close(hard(zeros, s, **options).expm1(), equation_4_mean(world, s / t, 1.5))
+    torch.testing.assert_close(hard_consistent(zeros, s, **options).expm1(), hardest_mean(world, s / t, 1.5).exp())
+
+
+def test_equation_4_errs_by_the_excess_mass_times_the_difference_of_the_means():
+    for seed in range(5):
+        world, u = world_and_similarities(seed)
+        own, other = worst_case.log_tilted_mean(u, world.positives, 2.0).exp(), hardest_mean(world, u, 2.0).exp()
+        excess = worst_case.own_class_mass(world, u, 2.0) - world.tau_plus
+        torch.testing.assert_close(equation_4_mean(world, u, 2.0), other + excess * (own - other) / (1 - world.tau_plus))
+
+
+@pytest.mark.parametrize("include_anchor", [True, False])
+def test_limits_are_approached(include_anchor):
+    """At beta = 400 the tilted distributions sit on their maxima; Eq. 4's limit is e^{1/t} where the anchor is among the points."""
+    for seed in range(6):
+        world, u = world_and_similarities(seed)
+        if not include_anchor:  # a copy of each point on its own place is what makes the anchor its own nearest neighbour
+            u = u - 5 * torch.eye(7, dtype=torch.float64)
+        torch.testing.assert_close(hardest_mean(world, u, 400.0), hardest_mean(world, u, math.inf), rtol=0, atol=0.02)
+        limit = equation_4_mean(world, u, math.inf)
+        torch.testing.assert_close(equation_4_mean(world, u, 1e5), limit, rtol=1e-3, atol=0)
+        assert (limit >= hardest_mean(world, u, math.inf).exp() - 1e-12).all()
+        if include_anchor:
+            torch.testing.assert_close(limit, torch.full_like(limit, math.exp(2)))
+
+
+def test_the_loss_rises_with_beta_below_the_supremum_and_within_the_bounds():
+    for seed in range(20):
+        t = (0.1, 0.5, 2.0)[seed % 3]
+        world, u = world_and_similarities(seed, t=t)
+        top, before = float(game_loss(world, u, hardest_mean(world, u, math.inf))), -math.inf
+        for beta in (0.1, 1.0, 10.0, 100.0, 1000.0):
+            value = float(game_loss(world, u, hardest_mean(world, u, beta)))
+            assert before - 1e-12 <= value <= top + 1e-12
+            assert top - value <= float(worst_case.rate_bound(world, u, beta)) + 1e-12
+            assert top - value <= float(worst_case.proof_bound(world, u, beta, 1 / t)) + 1e-12
+            before = value
+
+
+def test_proof_bound_is_the_minimum_over_epsilon():
+    world, u = world_and_similarities(4, t=1.0)
+    beta, total = 12.0, 0.0
+    for x in range(7):
+        others = [i for i in range(7) if world.labels[i] != world.labels[x]]
+        mass = sum(float(world.p[i]) for i in others)
+        top = max(float(u[x, i]) for i in others)
+        best = math.inf
+        for eps in (k * 1e-3 for k in range(1, 8000)):
+            rho = sum(float(world.p[i]) for i in others if float(u[x, i]) >= top - eps / 2) / mass
+            best = min(best, eps + 2 * math.exp(-beta * eps / 2) / rho)
+        total += float(world.p[x]) * best
+    assert float(worst_case.proof_bound(world, u, beta, 1.0)) == pytest.approx(math.exp(2) * total, rel=1e-3)
+
+
+def test_no_family_of_distributions_beats_the_supremum():
+    world, u = world_and_similarities(2)
+    top = game_loss(world, u, hardest_mean(world, u, math.inf))
+    g = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        q = torch.rand(7, 7, generator=g, dtype=torch.float64) ** 4 * ~world.same
+        assert game_loss(world, u, (q / q.sum(1, keepdim=True) * u.exp()).sum(1).log()) <= top
+
+
+def test_bad_input_is_named():
+    p = torch.full((3,), 1 / 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="one label"):
+        Labelled(p, torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="do not fit"):
+        Labelled(p, torch.arange(2))
+    with pytest.raises(ValueError, match="sum to 1"):
+        Labelled(2 * p, torch.arange(3))
+    world = Labelled(p, torch.arange(3))
+    with pytest.raises(ValueError, match="beta must be at least 0, not -1"):
+        hardest_mean(world, torch.eye(3), -1)
+    with pytest.raises(ValueError, match="Q must be positive"):
+        game_loss(world, torch.eye(3), torch.zeros(3), 0)

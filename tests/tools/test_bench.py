@@ -1,0 +1,26 @@
+"""What `make bench` divides by: operations are counted right. Its timings are never tested."""
+
+import bench_stages
+import pytest
+import torch
+
+
+def test_a_matrix_product_and_its_gradients_are_counted():
+    a, b = torch.ones(8, 16, requires_grad=True), torch.ones(16, 4, requires_grad=True)
+    assert bench_stages._operations(lambda: a @ b) == 2 * 8 * 16 * 4
+    assert bench_stages._operations(lambda: (a @ b).sum().backward()) == 3 * 2 * 8 * 16 * 4
+
+
+@pytest.mark.parametrize(("name", "giga_multiply_adds"), [("resnet18", 0.56), ("resnet50", 1.30)])
+def test_a_network_costs_three_times_its_published_forward_pass(name, giga_multiply_adds):
+    """For 32 x 32 images without the first pooling, as many repositories list them; the first layer needs no gradient of its input."""
+    assert bench_stages.operations_a_view(name) == pytest.approx(3 * 2 * giga_multiply_adds * 1e9, rel=0.02)
+
+
+def test_the_peak_of_memory_holds_weights_gradients_moments_and_views():
+    """Two steps of 256 images on the CPU: at least four times the weights and the two views of a batch, at most the machine."""
+    device = torch.device("cpu")
+    weights = sum(p.numel() for p in bench_stages.network("cnn", 3).parameters())
+    views = 2 * 256 * 3 * 32 * 32
+    peak = bench_stages._peak("cnn", device, "float32")
+    assert 4 * (4 * weights + views) < peak < 4e9
