@@ -46,6 +46,14 @@ def reference_only() -> bool:
     return os.environ.get("CURLNB_REFERENCE") == "1"
 
 
+def threads() -> int:
+    """CPU threads of a run."""
+    value = os.environ.get("CURLNB_THREADS", "1")
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"CURLNB_THREADS={value!r} is no number of threads; use 1 or more")
+    return int(value)
+
+
 def cuda_graphs() -> bool:
     return os.environ.get("CURLNB_CUDA_GRAPHS") == "1"
 

@@ -1,0 +1,221 @@
+"""An experiment: a named function from parameters and a seed to a flat dict of metrics, and what tells one run of it from another.
+
+`f(run, *, seed, **parameters) -> dict` under `@experiment`. A parameter annotated with a frozen dataclass stands for the dataclass's
+fields: `sweep` and the store take and show the fields, by name, and the function gets the dataclass. So what travels together (data,
+objective, optimisation) is one argument in the code and several parameters of the run.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from curlnb.runs import provenance
+from curlnb.runs.devices import default_device
+from curlnb.runs.following import follow, installed
+from curlnb.runs.identity import digest_of, is_ours, package_digest
+
+
+class StoreError(RuntimeError):
+    """A run that cannot be had, or an experiment that breaks the store's rules."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named function from parameters and a seed to a flat dict of metrics. Made by `@experiment`, which says what the fields mean."""
+
+    function: Callable[..., dict[str, Any]]
+    data: Callable[[dict[str, Any]], str]
+    training: Callable[..., Any] | None = None
+    shares_batch: bool = False
+
+    @property
+    def __wrapped__(self) -> Callable[..., dict[str, Any]]:
+        return self.function
+
+    @property
+    def name(self) -> str:
+        """The last part of the module's name and the function's: `images.simclr`."""
+        return f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
+
+    @functools.cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be given."""
+        return _parameters_of(self.function)
+
+    def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """`given` with defaults filled in; an unknown or missing parameter is an error that names it."""
+        for name in given:
+            if name not in self.defaults:
+                raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
+        full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}
+        missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
+        if missing:
+            raise StoreError(f"{self.name} needs a value for {', '.join(missing)}")
+        return full
+
+    def call(self, run: Any, parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """The metrics: the function called with `parameters`, all of them given, in the groups that it takes."""
+        return self.function(run, seed=seed, **grouped(self.function, parameters))
+
+    def identity(self, parameters: Mapping[str, Any], seed: int) -> str:
+        """Digest of what was asked for: parameters that differ from their defaults, the seed, and the data; 16 hex digits.
+
+        A default's value is code, and counts in `code`; so a new parameter leaves older runs' identities as they were. References are
+        looked up by it. An own part, a function given as a parameter say, counts by all that it reaches (`following`).
+        """
+        full = self.parameters(parameters)
+        asked = {name: value for name, value in full.items() if _differs(value, self.defaults[name])}
+        return _hash([self.name, told(asked), int(seed), self.data(full)])
+
+    @property
+    def code(self) -> str:
+        """Digest of the code that makes this experiment's numbers; of a notebook's function as it is now."""
+        return code_digest(self.function)
+
+    def key(self, parameters: Mapping[str, Any], seed: int) -> str:
+        """Name of the run in a store: identity, code and numerics."""
+        return _hash([self.identity(parameters, seed), self.code, numerics(self.parameters(parameters))])
+
+    def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
+        """Name of the training that it shares with all experiments of the same `training`; empty where it has none."""
+        if self.training is None:
+            return ""
+        full, own = self.parameters(parameters), _parameters_of(self.training)
+        asked = {name: full[name] for name, default in own.items() if _differs(full[name], default)}
+        return _hash([told(asked), int(seed), self.data(full), code_digest(self.training), numerics(full)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process by name where it can be imported there; else by value, with the function (cloudpickle)."""
+        if self.function.__module__ != "__main__" and (is_ours(self.function.__module__) or installed(self.function.__module__)):
+            return _named, (self.function.__module__, self.function.__name__)
+        return Experiment, (self.function, self.data, self.training, self.shares_batch)
+
+
+def experiment(
+    function: Callable[..., dict[str, Any]] | None = None,
+    *,
+    data: Callable[[dict[str, Any]], str] = lambda _: "",
+    training: Callable[..., Any] | None = None,
+    shares_batch: bool = False,
+) -> Any:
+    """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
+
+    data: from all parameters to the digest of the data that they name.
+    training: the function with which it trains, whose parameters are among its own. The trained network is kept: of all experiments with
+    this training, the first with given arguments and seed trains, the others look at what it left.
+    shares_batch: whether it may run on several ranks, each with its part of every batch (`distributed`).
+    """
+    if function is None:
+        return lambda f: Experiment(f, data, training, shares_batch)
+    return Experiment(function, data, training, shares_batch)
+
+
+def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run's last bits beside its code: see `provenance.numerics`."""
+    return provenance.numerics(default_device(), parameters.get("precision", "float32"), bool(parameters.get("compile", False)))
+
+
+def code_digest(function: Callable[..., Any]) -> str:
+    """Digest of a function, of all code that it reaches, and of the groups that it takes; 16 hex digits.
+
+    Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a new function beside those in use leaves
+    finished runs valid; neither does the place of a definition.
+    """
+    groups = [follow(group, group.__name__) for group, _ in groups_of(function).values()]
+    if is_ours(function.__module__):
+        return digest_of(package_digest(function.__module__, function.__name__), *groups)
+    return digest_of(follow(function, function.__name__), *groups)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def groups_of(function: Callable[..., Any]) -> dict[str, tuple[type, Any]]:
+    """The function's parameters that are annotated with a dataclass: name -> the dataclass and the default, None where it has none."""
+    parameters = inspect.signature(function).parameters
+    if not any(p.annotation is not p.empty for p in parameters.values()):
+        return {}
+    hints = typing.get_type_hints(function)
+    found = {name: hints[name] for name in parameters if isinstance(hints.get(name), type) and dataclasses.is_dataclass(hints[name])}
+    return {n: (group, None if (d := parameters[n].default) is inspect.Parameter.empty else d) for n, group in found.items() if n != "run"}
+
+
+def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Name -> default of all parameters, a group's fields in its place."""
+    found: dict[str, Any] = {}
+    groups = groups_of(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in ("run", "seed") or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        own = {name: parameter.default} if name not in groups else _fields(*groups[name])
+        if twice := set(own) & set(found):
+            raise StoreError(
+                f"{function.__name__} has the parameter {min(twice)!r} twice: the fields of its groups need names of their own"
+            )
+        found |= own
+    return found
+
+
+def _fields(group: type, default: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for f in dataclasses.fields(group):
+        empty = f.default if f.default is not dataclasses.MISSING else inspect.Parameter.empty
+        fields[f.name] = getattr(default, f.name) if default is not None else empty
+    return fields
+
+
+def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The function's arguments out of a run's `parameters`: fields in their groups, the rest as they are."""
+    arguments: dict[str, Any] = {}
+    groups = groups_of(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            group = groups[name][0]
+            arguments[name] = group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)})
+        elif name in parameters and parameter.kind is not parameter.VAR_KEYWORD:
+            arguments[name] = parameters[name]
+    return arguments
+
+
+def told(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
+    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too."""
+    if isinstance(value, Mapping):
+        return {str(key): told(each, name=str(key), digests=digests) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [told(each, name=name, digests=digests) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
+    shown = shown if isinstance(shown, str) else type(value).__name__
+    return f"{shown}:{follow(value, name)}" if digests else shown
+
+
+def _differs(value: Any, default: Any) -> bool:
+    if isinstance(value, torch.Tensor | types.FunctionType) or isinstance(default, torch.Tensor | types.FunctionType):
+        return value is not default
+    return bool(value != default)
+
+
+def _like(default: Any, value: Any) -> Any:
+    """1 given where the default is 0.0 is 1.0, so that it is the same run."""
+    return float(value) if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _named(module: str, name: str) -> Experiment:
+    import importlib
+
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,204 @@
+"""The digest of code and values that are not the package's: of a notebook's cell, a script, a module beside it.
+
+They are followed at run time, through everything that they reach: a function through its code, defaults, closure and the globals that it
+names, a class through its attributes and bases, a value by its content. What the package defines counts by its source
+(`curlnb.runs.identity`); what an installed package defines counts by its name, since its version is part of a run's numerics. What can't
+be followed is refused: a result under a key that does not hold all that made it would be taken for another's.
+"""
+
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import importlib
+import inspect
+import itertools
+import re
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from curlnb.runs.identity import IdentityError, digest_of, is_ours, module_definitions, package_digest
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
+_NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern, enum.Enum)
+_UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__", "__slotnames__"} | {
+    "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
+    "__dataclass_fields__", "__parameters__",
+}  # fmt: skip
+
+
+def follow(value: Any, name: str) -> str:
+    """Digest of a value and of all that it reaches; 16 hex digits. name: what to call it in an error.
+
+    IdentityError names what can't be followed, and what to do instead. An object with a string attribute `digest` is taken at its word.
+    """
+    return _Follower().digest(value, name)
+
+
+def installed(module: str) -> bool:
+    """Whether a module is Python's or an installed package's, whose code is told by its version."""
+    root = module.split(".")[0]
+    if root in sys.stdlib_module_names and root != "__main__":
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None) or next(iter(getattr(sys.modules.get(root), "__path__", [])), None)
+    if root == "__main__" or file is None:
+        return root in sys.builtin_module_names
+    return any(str(file).startswith(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+
+
+class _Follower:
+    def __init__(self) -> None:
+        self.begun: dict[int, int] = {}  # id -> in which order it was met: what refers to itself is told by that
+        self.kept: list[Any] = []  # so that no id is used twice
+
+    def digest(self, value: Any, name: str) -> str:
+        if isinstance(value, _PLAIN) and type(value) in _PLAIN:
+            return digest_of(type(value).__name__, repr(value))
+        if id(value) in self.begun:
+            return digest_of("again", str(self.begun[id(value)]))
+        self.begun[id(value)] = len(self.begun)
+        self.kept.append(value)
+        return digest_of(*self.parts(value, name))
+
+    def parts(self, value: Any, name: str) -> list[str]:
+        if isinstance(value, types.ModuleType):
+            return self.module(value, name)
+        home = getattr(value, "__module__", None) or ""
+        if isinstance(value, type):
+            return self.type(value, name)
+        if isinstance(value, types.FunctionType):
+            if is_ours(home) and "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>":
+                return ["package", package_digest(home, value.__qualname__.split(".")[0]), *value.__qualname__.split(".")[1:]]
+            return [home, value.__qualname__] if installed(home) else self.function(value, name)
+        if isinstance(value, torch.Tensor):
+            content = value.detach().cpu().contiguous()
+            raw = content.view(torch.uint8).numpy().tobytes() if content.dim() else repr(content.item()).encode()
+            return ["tensor", str(value.dtype), str(tuple(value.shape)), str(value.requires_grad), hashlib.sha256(raw).hexdigest()]
+        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+            return ["array", str(value.dtype), str(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+        if isinstance(value, torch.Generator):
+            return ["generator", hashlib.sha256(value.get_state().numpy().tobytes()).hexdigest()]
+        if isinstance(value, _NAMED):
+            return [type(value).__name__, repr(value)]
+        if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property):
+            return [type(value).__name__, str(value.digest)]
+        if isinstance(value, types.BuiltinFunctionType | np.ufunc) or type(value).__name__ in (
+            "builtin_function_or_method",
+            "method_descriptor",
+        ):
+            return ["built-in", str(getattr(value, "__module__", "")), getattr(value, "__qualname__", "") or value.__name__]
+        return self.container(value, name)
+
+    def container(self, value: Any, name: str) -> list[str]:
+        kind = type(value).__name__
+        if isinstance(value, list | tuple):
+            return [kind, *(self.digest(each, f"{name}[{i}]") for i, each in enumerate(value))]
+        if isinstance(value, set | frozenset):
+            return [kind, *sorted(follow(each, f"an element of {name}") for each in value)]
+        if isinstance(value, Mapping):
+            return [kind, *(d for k, v in value.items() for d in (self.digest(k, f"a key of {name}"), self.digest(v, f"{name}[{k!r}]")))]
+        if isinstance(value, functools.partial):
+            return ["partial", *(self.digest(each, f"{name}'s part") for each in (value.func, value.args, value.keywords))]
+        if isinstance(value, types.MethodType):
+            return ["method", self.digest(value.__func__, name), self.digest(value.__self__, f"{name}'s object")]
+        if isinstance(value, staticmethod | classmethod):
+            return [kind, self.digest(value.__func__, name)]
+        if isinstance(value, property):
+            return [kind, *(self.digest(each, name) for each in (value.fget, value.fset, value.fdel))]
+        if isinstance(value, functools.cached_property):
+            return [kind, self.digest(value.func, name)]
+        if callable(inner := getattr(value, "__wrapped__", None)):  # functools.cache and its kin; an Experiment
+            return [kind, self.digest(inner, name)]
+        return self.object(value, name)
+
+    def object(self, value: Any, name: str) -> list[str]:
+        """An instance of a class: its class and its attributes, where these are all that it is."""
+        cls = type(value)
+        plain = dataclasses.is_dataclass(value) or isinstance(value, torch.nn.Module) or cls.__module__ == "types"
+        own = not installed(cls.__module__) or isinstance(value, torch.nn.Module)
+        if not (plain or own) or not hasattr(value, "__dict__"):
+            raise IdentityError(
+                f"{name} is a {cls.__module__}.{cls.__qualname__}, which cannot be followed into a run's key: make it a number, a string, "
+                "a tensor, a function or a class, or hand it in as a parameter"
+            )
+        return ["object", self.digest(cls, cls.__qualname__), *(self.digest(vars(value)[k], f"{name}.{k}") for k in vars(value))]
+
+    def type(self, cls: type, name: str) -> list[str]:
+        if is_ours(cls.__module__) and "<locals>" not in cls.__qualname__:
+            return ["package", package_digest(cls.__module__, cls.__qualname__.split(".")[0]), *cls.__qualname__.split(".")[1:]]
+        if installed(cls.__module__):
+            return [cls.__module__, cls.__qualname__]
+        own = [(key, each) for key, each in vars(cls).items() if key not in _UNTOLD and not isinstance(each, types.GetSetDescriptorType)]
+        bases = [self.digest(base, f"a base of {name}") for base in cls.__bases__]
+        return ["class", *bases, *(part for key, each in own for part in (key, self.digest(each, f"{name}.{key}")))]
+
+    def module(self, module: types.ModuleType, name: str) -> list[str]:
+        if installed(module.__name__):
+            return ["module", module.__name__]
+        if is_ours(module.__name__):
+            return ["module", *(package_digest(module.__name__, each) for each in module_definitions(module.__name__))]
+        own = {k: v for k, v in vars(module).items() if not k.startswith("__") and not isinstance(v, types.ModuleType)}
+        return ["module", *(part for key, each in own.items() for part in (key, self.digest(each, f"{name}.{key}")))]
+
+    def function(self, function: types.FunctionType, name: str) -> list[str]:
+        parts = ["function", *_text(function.__code__, function.__doc__)]
+        parts += [self.digest(each, f"a default of {name}") for each in (function.__defaults__, function.__kwdefaults__)]
+        for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                parts += [free, self.digest(cell.cell_contents, f"{free}, in the closure of {name}")]
+            except ValueError:  # not filled yet
+                parts.append(free)
+        for used, value in _globals(function.__code__, function.__globals__):
+            parts += [used, self.digest(value, f"{used}, used in {name}")]
+        if wrapped := getattr(function, "__wrapped__", None):
+            parts.append(self.digest(wrapped, name))
+        return parts
+
+
+def _text(code: types.CodeType, doc: str | None = None) -> Iterator[str]:
+    """What a code object says, without lines, file and docstring."""
+    yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars), str(code.co_flags & 0xFF))
+    yield from (str(code.co_argcount), str(code.co_kwonlyargcount), str(code.co_posonlyargcount))
+    for place, const in enumerate(code.co_consts):
+        if isinstance(const, types.CodeType):
+            yield from _text(const)
+        elif isinstance(const, frozenset):
+            yield repr(sorted(map(repr, const)))
+        else:
+            yield repr(None if place == 0 and const == doc else const)
+
+
+def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Global names that code uses, with their values; of a module that is only asked for an attribute, that attribute."""
+    steps = list(dis.get_instructions(code))
+    for at, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:
+            yield _attribute(step.argval, scope[step.argval], steps[at + 1 :])
+        elif step.opname == "IMPORT_NAME" and not installed(step.argval):
+            module = importlib.import_module(step.argval)
+            after = itertools.takewhile(lambda s: s.opname in ("IMPORT_FROM", "STORE_FAST", "STORE_DEREF"), steps[at + 1 :])
+            names = [s.argval for s in after if s.opname == "IMPORT_FROM"]
+            yield from ((name, getattr(module, name)) for name in names) if names else ((step.argval, module),)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _globals(const, scope)
+
+
+def _attribute(name: str, value: Any, steps: list[dis.Instruction]) -> tuple[str, Any]:
+    for step in steps:
+        if (
+            not isinstance(value, types.ModuleType)
+            or step.opname not in ("LOAD_ATTR", "LOAD_METHOD")
+            or not hasattr(value, str(step.argval))
+        ):
+            break
+        name, value = f"{name}.{step.argval}", getattr(value, str(step.argval))
+    return name, value
