@@ -2,14 +2,15 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from curlnb.runs.devices import cpu_threads
-from curlnb.runs.store import Experiment, Run, Store, experiment
+from curlnb.runs.experiment import Experiment, experiment
+from curlnb.runs.store import Run, Store
 from curlnb.runs.training import train
 
 
@@ -71,29 +72,36 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
     return {"weight": model.weight.item()}
 
 
-def learn(run: Run, *, seed: int, where: str, width: int = 4, epochs: int = 2) -> tuple[nn.Module, torch.Generator, dict]:
+@dataclass(frozen=True)
+class Steps:
+    where: str
+    width: int = 4
+    epochs: int = 2
+
+
+def learn(run: Run, *, seed: int, steps: Steps) -> tuple[nn.Module, torch.Generator, dict]:
     """A training that `loss_of` and `weights_of` share: leaves a line in `where` at every step."""
-    model, noise = nn.Linear(width, 1), torch.Generator().manual_seed(seed)
+    model, noise = nn.Linear(steps.width, 1), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
     def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        with open(where, "a") as file:
+        with open(steps.where, "a") as file:
             file.write(f"{seed}\n")
-        return model(torch.randn(len(indices), width, generator=noise)).square().mean(), {}
+        return model(torch.randn(len(indices), steps.width, generator=noise)).square().mean(), {}
 
-    log = train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=noise)
+    log = train(run, model, step, optimizer, samples=8, batch=2, epochs=steps.epochs, seed=seed, generator=noise)
     return model, noise, log
 
 
-@experiment(extends=learn)
-def loss_of(run: Run, *, seed: int, **training: Any) -> dict:
-    _, noise, log = learn(run, seed=seed, **training)
+@experiment(training=learn)
+def loss_of(run: Run, *, seed: int, steps: Steps) -> dict:
+    _, noise, log = learn(run, seed=seed, steps=steps)
     return {"loss": log["loss"], "drawn_next": torch.rand(2, generator=noise).tolist()}
 
 
-@experiment(extends=learn)
-def weights_of(run: Run, *, seed: int, times: float = 1.0, **training: Any) -> dict:
-    model, noise, _ = learn(run, seed=seed, **training)
+@experiment(training=learn)
+def weights_of(run: Run, *, seed: int, steps: Steps, times: float = 1.0) -> dict:
+    model, noise, _ = learn(run, seed=seed, steps=steps)
     return {"weights": (times * next(model.parameters())).flatten().tolist(), "drawn_next": torch.rand(2, generator=noise).tolist()}
 
 
@@ -117,7 +125,7 @@ def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *
     torch.manual_seed(seed)
     with cpu_threads(1):
         try:
-            function.function(Fragile(folder), seed=seed, **function.parameters(parameters))
+            function.call(Fragile(folder), function.parameters(parameters), seed)
         except Stopped:
             return
     raise AssertionError(f"the run ended before its checkpoint {after}")

@@ -23,7 +23,7 @@ import pandas as pd
 from filelock import FileLock
 from scipy import special
 
-from curlnb.runs.store import write_atomically
+from curlnb.runs.files import write_atomically
 
 PAPERS = ("arora2019", "chuang2020", "robinson2021", "curlnb")  # the last: findings of this project's own
 VERDICTS = ("reproduced", "contradicted", "inconclusive", "not run")

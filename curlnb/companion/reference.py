@@ -22,7 +22,9 @@ from curlnb.companion import claims
 from curlnb.companion.reproduce import inputs_of, name_of, notebooks
 from curlnb.data import control_frames
 from curlnb.runs import environment, provenance
-from curlnb.runs.store import Experiment, Record, Store, read_reference, write_atomically, write_json
+from curlnb.runs.experiment import Experiment
+from curlnb.runs.files import write_atomically, write_json
+from curlnb.runs.store import Record, Store, read_reference
 
 SHARE_TOLERANCE = 0.05  # of an accuracy (a share in [0, 1]) on other hardware or versions: training amplifies the last bit
 RELATIVE_TOLERANCE = 0.1  # of other metrics there

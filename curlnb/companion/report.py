@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from curlnb.companion import claims
-from curlnb.runs.store import write_atomically
+from curlnb.runs.files import write_atomically
 
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",

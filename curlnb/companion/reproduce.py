@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from curlnb.companion import claims, report
 from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
-from curlnb.runs.store import write_json
+from curlnb.runs.files import write_json
 
 MOST_ABREAST = 4  # notebooks at a time unless asked for otherwise: each takes up to a GB
 LIMIT_MINUTES = {"quick": 30, "gpu": 24 * 60, "paper": 60 * 24 * 60}

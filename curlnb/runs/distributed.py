@@ -24,7 +24,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from curlnb.runs.devices import cpu_threads, default_device
-from curlnb.runs.store import Experiment, Record, Run, Store
+from curlnb.runs.experiment import Experiment
+from curlnb.runs.store import Record, Run, Store
 
 
 def ranks() -> int:
@@ -231,7 +232,7 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
         return store.run(experiment, parameters, seed)
     full = experiment.parameters(parameters)
     if rank() == 0:
-        leader = _Leader(store.root, store.reference)
+        leader = _Leader(store.root)
         record = leader.run(experiment, full, seed)
         if not leader.told:
             _tell(False)
@@ -239,5 +240,5 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
     if _tell(False):
         torch.manual_seed(seed)
         with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if default_device().type == "cpu" else None):
-            experiment.function(store.begin(experiment, full, seed, _Follower), seed=seed, **full)
+            experiment.call(store.begin(experiment, full, seed, _Follower), full, seed)
     return None

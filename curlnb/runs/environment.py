@@ -6,6 +6,7 @@ CURLNB_RESULTS    where results go; default: results/ in the checkout
 CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
 CURLNB_TURN       a file whose lock a sweep holds while it computes, set by `make reproduce`, so that notebooks take turns at the cores
+CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
 CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
@@ -44,6 +45,11 @@ def dry() -> bool:
 
 def reference_only() -> bool:
     return os.environ.get("CURLNB_REFERENCE") == "1"
+
+
+def adopt() -> bool:
+    """Whether a notebook run by hand may take committed reference runs; a dry run makes none and takes none."""
+    return os.environ.get("CURLNB_ADOPT") != "0" and not dry()
 
 
 def threads() -> int:

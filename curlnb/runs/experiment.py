@@ -74,7 +74,7 @@ class Experiment:
         """
         full = self.parameters(parameters)
         asked = {name: value for name, value in full.items() if _differs(value, self.defaults[name])}
-        return _hash([self.name, told(asked), int(seed), self.data(full)])
+        return _hash([self.name, as_json(asked), int(seed), self.data(full)])
 
     @property
     def code(self) -> str:
@@ -91,7 +91,7 @@ class Experiment:
             return ""
         full, own = self.parameters(parameters), _parameters_of(self.training)
         asked = {name: full[name] for name, default in own.items() if _differs(full[name], default)}
-        return _hash([told(asked), int(seed), self.data(full), code_digest(self.training), numerics(full)])
+        return _hash([as_json(asked), int(seed), self.data(full), code_digest(self.training), numerics(full)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process by name where it can be imported there; else by value, with the function (cloudpickle)."""
@@ -187,12 +187,12 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
     return arguments
 
 
-def told(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
+def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
     """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too."""
     if isinstance(value, Mapping):
-        return {str(key): told(each, name=str(key), digests=digests) for key, each in value.items()}
+        return {str(key): as_json(each, name=str(key), digests=digests) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [told(each, name=name, digests=digests) for each in value]
+        return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__

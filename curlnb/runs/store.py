@@ -1,22 +1,19 @@
 """The run store: every run is computed once, written whole, and found again.
 
-An experiment is a function `f(run, *, seed, **parameters) -> dict` decorated with `@experiment`. `Store.run` executes it
-unless a finished run with the same key is there. A run lives in its own folder,
+`Store.run` executes an experiment (`curlnb.runs.experiment`) unless a finished run with the same key is there. A run lives in a folder,
 
     <store>/<experiment>/<key>/run.json            parameters, metrics, provenance: written last, so its presence means done
-                               arrays.safetensors  what the experiment keeps beside its metrics
+                               arrays.safetensors  what the experiment keeps beside its metrics, and its learning curve
                                checkpoint.safetensors, progress.json   only while it runs
     <store>/trained/<key>.safetensors   what a training left that several experiments look at, each in its way
 
-Nothing that is loaded is unpickled.
+and a key holds what was asked for, the digest of all code in reach, and the numerics. What is damaged is set aside and computed again
+(`curlnb.runs.files`).
 """
 
 import functools
-import hashlib
-import inspect
 import json
-import os
-import threading
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,108 +22,15 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from curlnb.runs import environment, provenance
+from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import cpu_threads, default_device
+from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped, numerics
 
 Record = dict[str, Any]
 
-
-class StoreError(RuntimeError):
-    """A run that cannot be had, or an experiment that breaks the store's rules."""
-
-
-# --- experiments ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A named function from parameters and a seed to a flat dict of metrics."""
-
-    function: Callable[..., dict[str, Any]]
-    data: Callable[[dict[str, Any]], str]
-    extends: Callable[..., Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """The last part of the module's name and the function's: `images.simclr`."""
-        return f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
-
-    @functools.cached_property
-    def _known(self) -> dict[str, inspect.Parameter]:
-        """The function's own parameters and those of what it extends."""
-        known: dict[str, inspect.Parameter] = {}
-        for function in (self.extends, self.function):
-            known |= dict(inspect.signature(function).parameters) if function else {}
-        return {name: p for name, p in known.items() if name not in ("run", "seed") and p.kind is not p.VAR_KEYWORD}
-
-    def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`given` with defaults filled in; an unknown or missing parameter is an error that names it."""
-        known = self._known
-        for name in given:
-            if name not in known:
-                raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(known))}")
-        full = {name: _like(p.default, given.get(name, p.default)) for name, p in known.items()}
-        missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
-        if missing:
-            raise StoreError(f"{self.name} needs a value for {', '.join(missing)}")
-        return full
-
-    def identity(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Digest of what was asked for: parameters that differ from their defaults, the seed, and the data; 16 hex digits.
-
-        A default's value is code, and counts in `code`; so a new parameter leaves older runs' identities as they were.
-        """
-        full = self.parameters(parameters)
-        asked = {name: value for name, value in full.items() if value != self._known[name].default}
-        return _hash([self.name, asked, int(seed), self.data(full)])
-
-    @functools.cached_property
-    def code(self) -> str:
-        """Digest of the code that makes this experiment's numbers (see `provenance.code_digest`)."""
-        return provenance.code_digest(self.function)
-
-    def key(self, parameters: Mapping[str, Any], seed: int) -> str:
-        return _hash([self.identity(parameters, seed), self.code])
-
-    def training(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Key of the training that it shares with all that extend the same function; empty where it extends none."""
-        if self.extends is None:
-            return ""
-        full, known = self.parameters(parameters), inspect.signature(self.extends).parameters
-        asked = {name: full[name] for name, p in known.items() if name in full and full[name] != p.default}
-        name = f"{self.extends.__module__}.{self.extends.__qualname__}"
-        return _hash([name, asked, int(seed), self.data(full), provenance.code_digest(self.extends)])
-
-
-def _like(default: Any, value: Any) -> Any:
-    """1 given where the default is 0.0 is 1.0, so that it is the same run."""
-    return float(value) if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def experiment(
-    function: Callable[..., dict[str, Any]] | None = None,
-    *,
-    data: Callable[[dict[str, Any]], str] = lambda _: "",
-    extends: Callable[..., Any] | None = None,
-) -> Any:
-    """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`; `data(parameters)` is the digest of its data.
-
-    extends: the function that trains, to which it passes its `**` arguments on, and whose parameters are its own, too. What was trained is
-    kept: of all experiments that extend it, the first with its arguments and seed trains, the others look at what it left.
-    """
-    if function is None:
-        return lambda f: Experiment(f, data, extends)
-    return Experiment(function, data, extends)
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-# --- one run ----------------------------------------------------------------------------------------------------------
+CURVE = "curve/"  # before a learning curve's name among a run's arrays
 
 
 @dataclass
@@ -136,93 +40,82 @@ class Run:
     folder: Path
     device: torch.device = field(default_factory=default_device)
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)  # kept in the record's provenance: the precision really used, say
+    curve: dict[str, list[float]] = field(default_factory=dict)  # of its training: a number an epoch for each scalar
+    notes: dict[str, Any] = field(default_factory=dict)  # kept in the record's provenance
     trained: Path | None = None  # where its training is kept, or will be, for whoever shares it
-    _told: float = 0.0
+    _last_note: float = 0.0
 
     def progress(self, done: float, total: float, **values: float) -> None:
         """Leave a small note of how far the run is (at most one a second) for whoever waits for it."""
-        if time.monotonic() - self._told > 1:
-            self._told = time.monotonic()
-            write_json(self.folder / "progress.json", {"done": done, "total": total, **values})
+        if time.monotonic() - self._last_note > 1:
+            self._last_note = time.monotonic()
+            files.write_json(self.folder / "progress.json", {"done": done, "total": total, **values})
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write tensors and a JSON state as one file, whole or not at all."""
-        _save(self.folder / "checkpoint.safetensors", tensors, state)
+        files.save_tensors(self.folder / "checkpoint.safetensors", tensors, state)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last checkpoint's tensors (on the run's device) and state, or those that the same training left in another run, or None."""
         for path in (self.folder / "checkpoint.safetensors", self.trained):
-            if path is not None and path.exists():
-                from safetensors import safe_open
-
-                with safe_open(path, framework="pt") as file:
-                    state = json.loads(file.metadata()["state"])
-                return load_file(path, device=str(self.device)), state
+            if path is not None and (saved := files.load_tensors(path, self.device)) is not None:
+                return saved
         return None
 
     def keep_training(self) -> None:
         """Keep the last checkpoint for whoever shares the training, without the optimiser's moments: it takes no further step."""
         if self.trained is not None and not self.trained.exists() and (saved := self.load_checkpoint()):
             tensors, state = saved
-            _save(self.trained, {name: t for name, t in tensors.items() if not name.startswith("optimizer/")}, state)
+            files.save_tensors(self.trained, {name: t for name, t in tensors.items() if not name.startswith("optimizer/")}, state)
 
-
-def _save(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    contiguous = {name: t.detach().contiguous() for name, t in tensors.items()}
-    write_atomically(path, lambda p: save_file(contiguous, p, {"state": json.dumps(state)}))
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers see all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        write(temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=1)
-    write_atomically(path, lambda p: p.write_text(text))
-
-
-# --- the store --------------------------------------------------------------------------------------------------------
+    def tidy(self) -> None:
+        """Remove what a run needs only while it runs."""
+        for name in ("checkpoint.safetensors", "progress.json"):
+            (self.folder / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Store:
-    """Runs under `root`; with `reference`, records are only looked up there and nothing is ever computed."""
+    """Runs under `root`, and the committed runs in `reference`, if given.
+
+    reference_only: records are only looked up in `reference` and nothing is ever computed; otherwise a reference run is *adopted* where the
+    store has no run of its own and the reference's code is the present one, whatever numerics it was made with.
+    """
 
     root: Path
     reference: Path | None = None
+    reference_only: bool = False
 
     def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
         return self.root / experiment.name / experiment.key(parameters, seed)
 
     def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, kind: Callable[[Path], Run] = Run) -> Run:
         """The run as the experiment sees it."""
-        run, training = kind(self.folder(experiment, parameters, seed)), experiment.training(parameters, seed)
-        run.trained = self.root / "trained" / f"{training}-{run.device.type}.safetensors" if training else None
+        run, training = kind(self.folder(experiment, parameters, seed)), experiment.training_key(parameters, seed)
+        run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
         return run
 
     def find(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
-        """The finished run's record, or None."""
+        """The finished run's record, or None. Its "origin" says whether it was "computed" here or adopted from the "reference"."""
+        if not self.reference_only and (record := self._own(experiment, parameters, seed)):
+            return record | {"origin": "computed"}
         if self.reference is not None:
-            return self._find_reference(experiment, parameters, seed)
-        path = self.folder(experiment, parameters, seed) / "run.json"
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def _find_reference(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record:
-        identity = experiment.identity(parameters, seed)
-        assert self.reference is not None
-        record = read_reference(self.reference / f"{experiment.name}.jsonl").get(identity)
-        if record is None:
+            found = read_reference(self.reference / f"{experiment.name}.jsonl").get(experiment.identity(parameters, seed))
+            if found is not None and (self.reference_only or found["code"] == experiment.code):
+                return found | {"origin": "reference"}
+        if self.reference_only:
             raise StoreError(f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit")
+        return None
+
+    def _own(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
+        identity, folder = experiment.identity(parameters, seed), self.folder(experiment, parameters, seed)
+
+        def whole(record: Record) -> bool:
+            return record.get("identity") == identity and record.get("seed") == seed and _numbers(record.get("metrics"))
+
+        record = files.read_sealed(folder / "run.json", whole)
+        if record and record["arrays"] and files.load_tensors(folder / "arrays.safetensors") is None:
+            return None  # lost or damaged: the run is computed again
         return record
 
     def run(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
@@ -233,11 +126,16 @@ class Store:
         """
         if record := self.find(experiment, parameters, seed):
             return record
+        return self.compute(experiment, parameters, seed, wait=wait)
+
+    def compute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
+        """As `run`, but without a look at the reference runs."""
         folder = self.folder(experiment, parameters, seed)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / "lock", timeout=-1 if wait else 0):
-                return self.find(experiment, parameters, seed) or self._execute(experiment, parameters, seed, folder)
+                record = self._own(experiment, parameters, seed) or self._execute(experiment, parameters, seed, folder)
+                return record | {"origin": "computed"}
         except Timeout:
             return None
 
@@ -247,49 +145,83 @@ class Store:
         full, run, start = experiment.parameters(parameters), self.begin(experiment, parameters, seed), time.perf_counter()
         earlier = run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
-        with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if run.device.type == "cpu" else None) as threads:
-            metrics = experiment.function(run, seed=seed, **full)
-        if run.arrays:
-            arrays = {name: a.detach().cpu().contiguous() for name, a in run.arrays.items()}
-            write_atomically(folder / "arrays.safetensors", lambda p: save_file(arrays, p))
+        with cpu_threads(environment.threads() if run.device.type == "cpu" else None) as threads:
+            metrics = experiment.call(run, full, seed)
+        if not _numbers(metrics):
+            raise StoreError(f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept")
+        arrays = run.arrays | {f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64) for name, values in run.curve.items()}
+        if arrays:
+            files.save_tensors(folder / "arrays.safetensors", arrays, {})
         record: Record = {
             "experiment": experiment.name,
-            "parameters": full,
+            "parameters": as_json(full, digests=False),
             "seed": seed,
             "metrics": metrics,
             "seconds": round(time.perf_counter() - start + (earlier[1].get("seconds", 0.0) if earlier else 0.0), 2),
             "device": str(run.device.type),
             "identity": experiment.identity(parameters, seed),
             "code": experiment.code,
+            "numerics": numerics(full),
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),
+            "arrays": sorted(arrays),
         }
         run.keep_training()
-        write_json(folder / "run.json", record)
-        for name in ("checkpoint.safetensors", "progress.json"):
-            (folder / name).unlink(missing_ok=True)
+        files.write_sealed(folder / "run.json", record)
+        run.tidy()
         return record
 
     def note_use(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> None:
         """Remember that the running notebook stands on this run, so that `make reference` takes it along."""
-        if self.reference is None and (notebook := environment.notebook_name()):
+        if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "a") as file:
                 file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
 
     def arrays(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
-        """The arrays that a finished run kept beside its metrics."""
-        path = self.folder(experiment, parameters, seed) / "arrays.safetensors"
-        if not path.exists():
-            raise StoreError(f"no arrays kept for this run of {experiment.name}; run it first")
-        return load_file(path)
+        """What the run kept beside its metrics: name -> tensor. A run that is not in this store is computed first."""
+        return {name: t for name, t in self._kept(experiment, parameters, seed).items() if not name.startswith(CURVE)}
+
+    def curve(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, list[float]]:
+        """The run's learning curve: for "loss" and each scalar that its training logs a list with one number an epoch. See `arrays`."""
+        kept = self._kept(experiment, parameters, seed)
+        return {name.removeprefix(CURVE): t.tolist() for name, t in kept.items() if name.startswith(CURVE)}
+
+    def _kept(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
+        record = self.compute(experiment, parameters, seed)
+        assert record is not None
+        saved = files.load_tensors(self.folder(experiment, parameters, seed) / "arrays.safetensors") if record["arrays"] else None
+        return saved[0] if saved else {}
+
+    def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
+        """What the run's training returns, the trained network among it, without training again where it is in this store.
+
+        `store.trained(simclr, dict(objective="hard", tau_plus=0.1, beta=1.0), 0).model` is the network of a finished run. StoreError for
+        an experiment that keeps no training.
+        """
+        if experiment.training is None:
+            raise StoreError(f"{experiment.name} keeps no trained network: `@experiment(training=...)` says which function trains it")
+
+        full = experiment.parameters(parameters)
+        self.compute(experiment, full, seed)
+        run = self.begin(experiment, full, seed)
+        with FileLock(run.folder / "lock"), cpu_threads(environment.threads() if run.device.type == "cpu" else None):
+            torch.manual_seed(seed)
+            found = experiment.training(run, seed=seed, **grouped(experiment.training, full))  # trains where the network was lost
+            run.keep_training()
+            run.tidy()
+            return found
 
 
 def default_store(profile: str = "quick") -> Store:
-    """The profile's store in the results folder; the committed reference runs alone where `CURLNB_REFERENCE` says so."""
-    root = environment.results_root() / profile / "runs"
-    return Store(root, environment.home() / "results" / "reference" / profile / "runs" if environment.reference_only() else None)
+    """The profile's store in the results folder, which adopts committed reference runs unless CURLNB_ADOPT is 0, as in `make reproduce`.
+
+    Where `CURLNB_REFERENCE` is 1 the reference runs are all there is.
+    """
+    reference = environment.home() / "results" / "reference" / profile / "runs"
+    adopt = environment.adopt() or environment.reference_only()
+    return Store(environment.results_root() / profile / "runs", reference if adopt else None, environment.reference_only())
 
 
 @functools.cache
@@ -299,3 +231,12 @@ def read_reference(path: Path) -> dict[str, Record]:
         return {}
     records = (json.loads(line) for line in path.read_text().splitlines())
     return {record["identity"]: record for record in records}
+
+
+def _numbers(metrics: Any) -> bool:
+    """Whether metrics are numbers, none of them NaN, text, and lists and dicts of such."""
+    if isinstance(metrics, Mapping):
+        return all(_numbers(value) for value in metrics.values())
+    if isinstance(metrics, list):
+        return all(map(_numbers, metrics))
+    return metrics is None or isinstance(metrics, str) or (isinstance(metrics, int | float) and not math.isnan(metrics))

@@ -118,6 +118,7 @@ def train(
             for name, measured in on_epoch(epoch).items():
                 log.setdefault(name, []).append(measured)
         run.progress(epoch, epochs, loss=log["loss"][-1])
+    run.curve = log
     save(time.monotonic())  # what follows, a long evaluation say, need not cost the training when it is killed
     return log
 

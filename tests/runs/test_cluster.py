@@ -14,8 +14,9 @@ import pytest
 import toy
 
 from curlnb.runs import cluster
+from curlnb.runs.executors import Job, SweepError
 from curlnb.runs.store import Store
-from curlnb.runs.sweep import SweepError, sweep
+from curlnb.runs.sweep import sweep
 
 pytest.importorskip("distributed")
 HERE = Path(__file__).parent.parent
@@ -95,13 +96,13 @@ def test_a_run_that_fails_does_not_stop_the_others_and_is_tried_once(client, tmp
 
 
 def test_a_worker_with_other_code_is_refused_in_one_line(client, tmp_path, monkeypatch):
-    monkeypatch.setitem(vars(toy.counted), "code", "of another checkout")
-    with pytest.raises(SweepError, match=r"has other code or data for toy.counted: give it the same checkout"):
+    monkeypatch.setattr(sys.modules["curlnb.runs.sweep"], "_job", lambda e, s, p, seed: Job(e, s, p, seed, "of another checkout"))
+    with pytest.raises(SweepError, match=r"has other code, data or numerics for toy.counted: give it the same checkout"):
         sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=1, store=Store(tmp_path / "runs"), client=client)
 
 
 def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["curlnb.runs.sweep"].time, "sleep", lambda _: None)
+    monkeypatch.setattr(sys.modules["curlnb.runs.executors"].time, "sleep", lambda _: None)
 
     class Elsewhere(Store):  # this process and the workers see different folders under one path
         def find(self, *_):

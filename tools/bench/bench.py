@@ -33,7 +33,8 @@ from curlnb.companion import claims
 from curlnb.data import augment, datasets
 from curlnb.experiments.images import network, simclr
 from curlnb.runs import devices, environment, provenance
-from curlnb.runs.store import Store, default_store, write_atomically
+from curlnb.runs.files import write_atomically
+from curlnb.runs.store import Store, default_store
 from curlnb.runs.sweep import sweep
 
 BATCH = 256

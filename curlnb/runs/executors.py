@@ -1,0 +1,204 @@
+"""Where a sweep's runs are computed: in this process, in local processes, or on the workers of a Dask cluster. One interface for all.
+
+The local processes are a plain pool, not a local Dask cluster: both take the seconds that importing torch takes, and the pool needs no
+scheduler, port or extra package, and ends with its parent.
+"""
+
+import contextlib
+import importlib
+import os
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+import cloudpickle
+
+from curlnb.runs import cluster
+from curlnb.runs.devices import keep_memory
+from curlnb.runs.experiment import Experiment
+from curlnb.runs.identity import is_ours
+from curlnb.runs.store import Record, Store
+
+RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
+
+WHY_DEAD = (
+    "its process was killed, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
+    "try CURLNB_WORKERS=1, or 0 for this process alone"
+)
+
+
+class SweepError(RuntimeError):
+    """Runs that failed; the others of their sweep are finished and kept."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that a sweep asks for. key: its name in the store, as the process that asks computes it."""
+
+    experiment: Experiment
+    store: Store
+    parameters: dict[str, Any]
+    seed: int
+    key: str
+
+    def find(self) -> Record | None:
+        return self.store.find(self.experiment, self.parameters, self.seed)
+
+    def sent(self) -> bytes:
+        """The job for another process. What a notebook or a script defines travels by value; settings of this project travel along."""
+        settings = {name: value for name, value in os.environ.items() if name.startswith("CURLNB_")}
+        return cloudpickle.dumps((self.experiment, self.store.root, self.parameters, self.seed, self.key, settings))
+
+    def __str__(self) -> str:
+        asked = {k: v for k, v in self.parameters.items() if v is not None}
+        return f"{self.experiment.name}({', '.join(f'{k}={v!r}' for k, v in asked.items())}, seed={self.seed})"
+
+
+Outcome = bool | Exception
+"""True: the run is finished. False: another process is at work on it. An exception: it failed."""
+
+
+class Executor(Protocol):
+    """Computes jobs and yields each with its outcome, in the order in which they end.
+
+    patient: whether a run on which another process is at work is waited for, or told with False at once.
+    """
+
+    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]: ...
+
+
+class Here:
+    """This process."""
+
+    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
+        for job in jobs:
+            try:
+                yield job, job.store.run(job.experiment, job.parameters, job.seed, wait=patient) is not None
+            except Exception as error:
+                yield job, error
+
+
+class Processes:
+    """`count` local processes, kept between sweeps: importing torch and tracing a model take seconds."""
+
+    _pools: dict[int, ProcessPoolExecutor] = {}  # noqa: RUF012  # one pool a process, whoever asks
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def pool(self) -> ProcessPoolExecutor:
+        if self.count not in self._pools:
+            for other in self._pools.values():
+                other.shutdown()
+            self._pools.clear()
+            self._pools[self.count] = ProcessPoolExecutor(self.count, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),))
+        return self._pools[self.count]
+
+    def warm(self, experiment: Experiment) -> None:
+        """Have the workers start, and import the experiment's module, while the caller does something else."""
+        if is_ours(experiment.function.__module__):
+            for _ in range(self.count):
+                with contextlib.suppress(BrokenProcessPool):
+                    self.pool().submit(importlib.import_module, experiment.function.__module__)
+
+    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
+        waiting, deaths = deque(jobs), 0
+        busy: dict[Future[bool], Job] = {}
+        while waiting or busy:
+            dead = False
+            while waiting and len(busy) < self.count:
+                try:
+                    busy[self.pool().submit(_work, waiting[0].sent(), patient)] = waiting[0]
+                    waiting.popleft()
+                except BrokenProcessPool:  # a worker died between runs
+                    dead = True
+                    break
+            done, _ = wait(busy, timeout=0 if dead else None, return_when=FIRST_COMPLETED)
+            for future in done:
+                job = busy.pop(future)
+                try:
+                    yield job, future.result()
+                except BrokenProcessPool:
+                    dead = True
+                    waiting.append(job)
+                except Exception as error:
+                    yield job, error
+            if dead:
+                deaths += 1
+                waiting.extend(busy.values())
+                busy.clear()
+                self._pools.clear()
+                if deaths > RETRIES:
+                    yield from ((job, SweepError(WHY_DEAD)) for job in waiting)
+                    return
+
+
+class Cluster:
+    """The workers of a Dask cluster behind `client`, which need the same code and data and see the store at the same path."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
+        left = {job.key: job for job in jobs}
+        calls = {key: (job.sent(), patient) for key, job in left.items()}
+        for outcome in cluster.outcomes(self.client, _work_in_turn, calls):
+            if outcome is None:
+                continue
+            job, result = left[outcome[0]], outcome[1]
+            if result is True and not _visible(job):
+                yield job, SweepError(f"a worker finished it, but not in {job.store.root}: all must share that folder")
+            else:
+                yield job, result
+
+
+def _visible(job: Job) -> bool:
+    """Whether the finished run is in the store as seen from here; a network file system may take a moment to show it."""
+    for _ in range(20):
+        if job.find() is not None:
+            return True
+        time.sleep(0.5)
+        if job.store.root.exists():
+            os.listdir(job.store.root)  # has the folder looked up anew
+    return False
+
+
+# --- on the other side ------------------------------------------------------------------------------------------------
+
+
+def _work(sent: bytes, patient: bool) -> bool:
+    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`."""
+    experiment, root, parameters, seed, key, settings = cloudpickle.loads(sent)
+    os.environ.update(settings)
+    if experiment.key(parameters, seed) != key:
+        raise SweepError(
+            f"the worker on {platform.node()} has other code, data or numerics for {experiment.name}: give it the same checkout"
+        )
+    return Store(root).run(experiment, parameters, seed, wait=patient) is not None
+
+
+_ONE_AT_A_TIME = threading.Lock()  # a run sets its process's seed and threads, and a Dask worker may have several threads
+
+
+def _work_in_turn(sent: bytes, patient: bool) -> bool:
+    with _ONE_AT_A_TIME:
+        return _work(sent, patient)
+
+
+def _prepare(parent: int) -> None:
+    """Initialise a worker process. A watcher thread ends it soon after its parent dies, so that no orphan keeps computing."""
+    keep_memory()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
