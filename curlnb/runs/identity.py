@@ -43,6 +43,7 @@ class _Module:
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # local name -> (module, attribute or None)
     statements: list[ast.stmt] = field(default_factory=list)  # what runs at import and defines no name
+    import_nodes: list[ast.stmt] = field(default_factory=list)
 
 
 def digest_of(*parts: str) -> str:
@@ -106,6 +107,7 @@ def _parse(module: str) -> _Module:
     for node in ast.parse(Path(spec.origin).read_text()).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             parsed.imports |= _imported(node, spec.parent or "")
+            parsed.import_nodes.append(node)
         elif names := _defined(node):
             for name in names:
                 parsed.definitions.setdefault(name, []).append(node)
@@ -124,12 +126,14 @@ def _imported(node: ast.Import | ast.ImportFrom, parent: str) -> dict[str, tuple
 
 def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
+        return [node.name] if not _only_for_types(node) else []
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
     return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
 def _only_for_types(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
@@ -346,7 +350,7 @@ def code_of(value: Any) -> CodeType | None:
 def _is_source(live: Any, node: ast.stmt | None, module: ModuleType) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         code = code_of(live)
-        return code is not None and _same_code(code, _compiled(node))
+        return code is not None and _same_code(code, _compiled(module.__name__, node))
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
     if value is None or (isinstance(value, ast.Dict | ast.List | ast.Set) and not ast.unparse(value)[1:-1]):
         return True  # an empty container is a cache, which fills
@@ -363,13 +367,14 @@ def _same_class(live: type, node: ast.ClassDef) -> bool:
     for child in node.body:
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             code = code_of(live.__dict__.get(child.name))
-            if code is None or not _same_code(code, _compiled(node, child.name)):
+            if code is None or not _same_code(code, _compiled(live.__module__, node, child.name)):
                 return False
     return True
 
 
-def _compiled(node: ast.stmt, method: str = "") -> CodeType:
-    code: CodeType = compile(ast.Module([node], []), "<source>", "exec", dont_inherit=True)
+def _compiled(module: str, node: ast.stmt, method: str = "") -> CodeType:
+    """The code of a definition or of a class's method, compiled beside the module's imports, since calls of modules compile otherwise."""
+    code: CodeType = compile(ast.Module([*_parse(module).import_nodes, node], []), "<source>", "exec", dont_inherit=True)
     for name in (getattr(node, "name", ""), method) if method else (getattr(node, "name", ""),):
         code = [const for const in code.co_consts if isinstance(const, CodeType) and const.co_name == name][-1]
     return code

@@ -1,0 +1,247 @@
+"""A run is what its code says: a changed cell gives a new run, a moved function the same one, and a patched package is refused."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from jupyter_client.manager import start_new_kernel
+
+from curlnb.runs import environment
+from curlnb.runs.following import follow
+from curlnb.runs.identity import IdentityError
+
+# --- the package's own code, read from a copy of its source -----------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package, and a function that digests some of its experiments, without importing them."""
+    shutil.copytree(Path(environment.__file__).parent.parent, tmp_path / "curlnb", ignore=shutil.ignore_patterns("__pycache__"))
+    code = (
+        "import json; from curlnb.runs.identity import Definition, _digest;"
+        "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph'), ('latent_text', 'curl')];"
+        "print(json.dumps([_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names]))"
+    )
+
+    def digests() -> list[str]:
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return tmp_path / "curlnb", digests
+
+
+def rewrite(folder: Path, pattern: str, by: str) -> int:
+    """Replace a pattern in every file; returns how often it stood there."""
+    count = 0
+    for path in folder.rglob("*.py"):
+        text, n = re.subn(pattern, by, path.read_text(), flags=re.M)
+        count += n
+        path.write_text(text)
+    return count
+
+
+def test_a_renamed_module_leaves_every_key_as_it_was(package):
+    folder, digests = package
+    before = digests()
+    (folder / "data" / "augment.py").rename(folder / "data" / "picture_changes.py")
+    assert rewrite(
+        folder,
+        r"^(\s*)from curlnb\.data import ((?:\w+, )*)augment((?:, \w+)*)$",
+        r"\1from curlnb.data import \2picture_changes as augment\3",
+    )
+    rewrite(folder, r"from curlnb\.data\.augment import", "from curlnb.data.picture_changes import")
+    assert digests() == before
+
+
+def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package):
+    folder, digests = package
+    before = digests()
+    path = folder / "losses.py"
+    text = path.read_text()
+    body = ast.parse(text).body
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {"HOLE"}
+    alone = [
+        n
+        for n in body
+        if isinstance(n, ast.FunctionDef) and not n.decorator_list and not defined & {x.id for x in ast.walk(n) if isinstance(x, ast.Name)}
+    ]
+    assert len(alone) > 2
+    pieces = [ast.get_source_segment(text, node) for node in alone]
+    imports = text[text.index("from collections" if "from collections" in text else "import ") : text.index("HOLE")]
+    (folder / "moved.py").write_text(imports + "\n\n\n".join(pieces))
+    for piece in pieces:
+        text = text.replace(piece, "")
+    names = ", ".join(node.name for node in alone)
+    path.write_text(text.replace("HOLE", f"from curlnb.moved import {names}\n\nHOLE", 1))
+    assert digests() == before
+    assert rewrite(folder, r"\bsubsample\b", "fewer") > 2
+    assert digests() == before
+
+
+def test_words_do_not_count_and_a_constant_does(package):
+    folder, digests = package
+    before = digests()
+    path = folder / "losses.py"
+    assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(folder, r'^    """', '    """In other words: ')
+    path.write_text(path.read_text() + "\n\ndef unused(x):  # a comment\n    return x\n")
+    assert digests() == before
+    path.write_text(re.sub(r"^HOLE = -1e20", "HOLE = -1e19", path.read_text(), flags=re.M))
+    after = digests()
+    assert after[0] != before[0]
+
+
+# --- a notebook's code, in a real kernel ------------------------------------------------------------------------------
+
+CELLS = """
+import pathlib, sys, tempfile
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Store
+from curlnb.runs.sweep import sweep
+from curlnb.experiments import images
+store = Store(pathlib.Path(tempfile.mkdtemp()))
+LIMIT = 1
+def deep(x): return x + LIMIT
+def helper(x): return deep(x)
+def my_loss(x): return helper(x)
+class Doubler:
+    def twice(self, x): return 2 * x
+@experiment
+def study(run, *, seed, times=1):
+    return {"value": Doubler().twice(my_loss(times))}
+def ask(workers=0, **given):
+    return sweep(study, [given], seeds=1, store=store, workers=workers)["value"][0]
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    manager, client = start_new_kernel(kernel_name="python3")
+
+    def run(code: str) -> str:
+        """What a cell prints; of an error its last line."""
+        said: list[str] = []
+
+        def hear(message):
+            content = message["content"]
+            if message["msg_type"] == "stream" and content["name"] == "stdout":
+                said.append(content["text"])
+            if message["msg_type"] == "error":
+                said.append(f"{content['ename']}: {content['evalue']}")
+
+        client.execute_interactive(code, timeout=240, output_hook=hear)
+        return "".join(said).strip()
+
+    assert run(CELLS) == ""
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_changed_cell_gives_a_new_run_and_never_an_old_number(kernel, workers):
+    """A loss, a helper two calls deep, a constant, a class's method; in this process and in others."""
+    changes = {
+        "": "4",
+        "LIMIT = 10": "22",
+        "def deep(x): return x + 2 * LIMIT": "42",
+        "def my_loss(x): return helper(x) + 100": "242",
+        "class Doubler:\n    def twice(self, x): return 3 * x": "363",
+        CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2]: "4",
+    }
+    assert [kernel(f"{change}\nprint(ask({workers}))") for change in changes] == list(changes.values())
+
+
+def test_the_same_cell_run_again_finds_its_run(kernel):
+    count = "print(len(list(store.root.glob('*/*/run.json'))))"
+    kernel("ask()")
+    before = kernel(count)
+    assert kernel(CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2] + "\nask()\n" + count) == before
+
+
+def test_threads_give_a_new_run(kernel):
+    said = kernel(
+        "import os\nbefore = study.key({}, 0)\nos.environ['CURLNB_THREADS'] = '2'\nprint(study.key({}, 0) != before)\n"
+        "del os.environ['CURLNB_THREADS']\nprint(study.key({}, 0) == before)"
+    )
+    assert said.split() == ["True", "True"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_patched_package_is_refused_in_one_line(kernel, workers):
+    patch = "kept, images.objective_loss = images.objective_loss, lambda *a, **k: None\n"
+    said = kernel(patch + f"sweep(images.simclr, seeds=1, store=store, workers={workers}, epochs=1)")
+    kernel("images.objective_loss = kept")
+    assert said.startswith("IdentityError: curlnb.experiments.images.objective_loss is not what its source says")
+    assert "objective=my_loss" in said
+    assert len(said.splitlines()) == 1
+    said = kernel("kept, images.losses.HOLE = images.losses.HOLE, -5.0\nimages.simclr.key({}, 0)")
+    kernel("images.losses.HOLE = kept")
+    assert said.startswith("IdentityError: curlnb.losses.HOLE is not what its source says")
+
+
+def test_what_cannot_be_followed_is_named(kernel):
+    said = kernel(
+        "stream = open('/dev/null')\n@experiment\ndef reads(run, *, seed): return {'a': len(stream.name)}\n"
+        "sweep(reads, seeds=1, store=store, workers=0)"
+    )
+    assert said.startswith("IdentityError: stream, used in reads is a _io.TextIOWrapper, which cannot be followed into a run's key")
+    assert len(said.splitlines()) == 1
+
+
+def test_an_own_part_counts_by_what_it_reaches(kernel):
+    own = "SCALE = {}\ndef mine(pos, neg): return SCALE * (neg.logsumexp(1) - pos)\nprint(images.simclr.key(dict(objective=mine), 0))"
+    assert kernel(own.format(1.0)) != kernel(own.format(2.0))
+    assert kernel(own.format(1.0)) == kernel(own.format(1.0))
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def closure(limit):
+    def inner(x):
+        return x + limit
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        ("1", 1),
+        ([1, 2], [2, 1]),
+        ({"a": 1}, {"a": 2}),
+        (torch.zeros(3), torch.zeros(3, 1)),
+        (torch.zeros(3), torch.ones(3)),
+        (np.zeros(2, "f4"), np.zeros(2, "f8")),
+        (closure(1), closure(2)),
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x: torch.relu(x), lambda x: torch.tanh(x)),
+        (torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)),
+    ],
+    ids=range(11),
+)
+def test_different_values_have_different_digests(one, other):
+    assert follow(one, "one") != follow(other, "other")
+    assert follow(one, "one") == follow(one, "again")
+
+
+def test_a_value_that_holds_itself_is_followed_once():
+    around: list = []
+    around.append(around)
+    assert follow(around, "around") == follow(around, "around")
+
+
+def test_a_lock_is_refused():
+    import threading
+
+    with pytest.raises(IdentityError, match=r"lock is a _thread.lock, which cannot be followed"):
+        follow(threading.Lock(), "lock")
