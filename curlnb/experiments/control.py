@@ -1,6 +1,7 @@
 """Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ from torch import Tensor, nn
 
 from curlnb.data import control_frames
 from curlnb.data.control_frames import CROP, STACK
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.settings import Optimisation, limited
 from curlnb.models.encoders import follow
 from curlnb.models.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise, pixels
 from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import train
 
 CHANNELS = 3 * STACK
@@ -26,7 +30,54 @@ def _simulator(parameters: dict[str, Any]) -> str:
     return "noise" if environment.dry() else "dm-control 1.0.50, mujoco 3.17.0"
 
 
-class _Twins(nn.Module):
+@dataclass(frozen=True)
+class CropContrast:
+    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1): `sac.contrast`'s; sphere_floor: its floor is
+    "sphere", else 0."""
+
+    tau_plus: float = 0.0
+    positives: int = 1
+    sphere_floor: bool = False
+
+    def __post_init__(self) -> None:
+        if self.positives < 1:
+            raise ValueError(f"positives is {self.positives}: a query needs at least 1")
+
+    @property
+    def floor(self) -> float | str:
+        return "sphere" if self.sphere_floor else 0.0
+
+
+@dataclass(frozen=True)
+class FrameEncoder:
+    """What reads frames. filters, of each of `layers` convolutions; features: the length of what they give; shrink: of the frames
+    (`control_frames.Environment`)."""
+
+    filters: int = 32
+    layers: int = 4
+    shrink: int = 1
+    features: int = 50
+
+    @property
+    def size(self) -> int:
+        """Of the crops, in pixels."""
+        return CROP // self.shrink
+
+    def convolutions(self) -> Convolutions:
+        return Convolutions(CHANNELS, self.size, self.filters, self.layers)
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """Beginnings of episodes of a random policy, the same for every seed. episodes: that are trained on; held_out: that are tested on;
+    steps: actions of each."""
+
+    episodes: int = 100
+    steps: int = 10
+    held_out: int = 50
+
+
+class _WithMomentum(nn.Module):
     """Encoder, momentum copy and bilinear form, so that a checkpoint holds all."""
 
     def __init__(self, encoder: Encoder, features: int) -> None:
@@ -42,57 +93,49 @@ def representation(
     *,
     seed: int,
     task: str = "cartpole swingup",
-    tau_plus: float = 0.0,
-    positives: int = 1,
-    sphere_floor: bool = False,
-    episodes: int = 100,
-    steps: int = 10,
-    held_out: int = 50,
-    epochs: int = 5,
-    batch: int = 64,
-    filters: int = 32,
-    layers: int = 4,
-    shrink: int = 1,
-    features: int = 50,
-    lr: float = 1e-3,
+    loss: CropContrast = CropContrast(),
+    frames: Beginnings = Beginnings(),
+    reader: FrameEncoder = FrameEncoder(),
+    optimisation: Optimisation = Optimisation(epochs=5, batch=64, weight_decay=0.0),
     encoder_rate: float = 0.05,
 ) -> dict[str, Any]:
     """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then read the state out linearly.
 
-    episodes, held_out: beginnings of episodes, `steps` actions each, of the same policy, trained on and tested on; all are the same for
-    every seed, which draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained. tau_plus, positives, sphere_floor:
-    `sac.contrast`'s. filters, layers, features: the encoder's; shrink: of the frames (`control.Environment`).
+    The seed draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained. encoder_rate: of the momentum copy.
     The readout is ridge regression with its penalty chosen on the training episodes; it sees centre crops.
     Returns r2, r2_positions, r2_velocities: the share of the variance of the held-out states that is explained, coordinates scaled to
     variance 1 (see `explained`); if trained, loss and clamped of the last epoch.
     """
-    if positives < 1:
-        raise ValueError(f"positives is {positives}: a query needs at least 1")
-    few = environment.dry()
-    if few:
-        episodes, steps, held_out, batch = 3, 6, 2, min(batch, 4)
-    data = control_frames.random_episodes(task, episodes, steps, 0, shrink, dry=few)
-    test = control_frames.random_episodes(task, held_out, steps, HELD_OUT, shrink, dry=few)
-    size = CROP // shrink
-    trunk = Convolutions(CHANNELS, size, filters, layers)
-    model = _Twins(Encoder(trunk, trunk.width, features), features).to(run.device)
-    optimizer = torch.optim.Adam([*model.encoder.parameters(), model.bilinear], lr=lr, fused=run.device.type != "mps")
+    frames, optimisation = limited(frames, episodes=3, steps=6, held_out=2), limited(optimisation, batch=4)
+    data, test = (
+        control_frames.random_episodes(task, count, frames.steps, first, reader.shrink, dry=environment.dry())
+        for count, first in ((frames.episodes, 0), (frames.held_out, HELD_OUT))
+    )
+    size, trunk = reader.size, reader.convolutions()
+    model = _WithMomentum(Encoder(trunk, trunk.width, reader.features), reader.features).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         observed = data.stacks(index.cpu()).to(run.device)
-        query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + positives))
+        query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives))
         follow(model.momentum, model.encoder, encoder_rate)
         with torch.no_grad():
             seen = torch.stack([model.momentum(key) for key in keys])
-        floor: float | str = "sphere" if sphere_floor else 0.0
-        loss, clamped = contrast(model.encoder(query), seen, model.bilinear, tau_plus=tau_plus, floor=floor)
-        return loss, {"clamped": clamped}
+        value, clamped = contrast(model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor)
+        return value, {"clamped": clamped}
 
     log = train(
-        run, model, step, optimizer, samples=len(data), batch=batch, epochs=epochs, seed=seed, generator=generator,
-    )  # fmt: skip
-    seen, seen_test = (features_of(model.encoder, part, size, run.device) for part in (data, test))
+        run,
+        model,
+        step,
+        optimiser(model, optimisation, run.device),
+        samples=len(data),
+        batch=optimisation.batch,
+        epochs=optimisation.epochs,
+        seed=seed,
+        generator=generator,
+    )
+    seen, seen_test = (frame_features(model.encoder, part, size, run.device) for part in (data, test))
     metrics: dict[str, Any] = {}
     for name in ("positions", "velocities"):
         known, wanted = (_states(part, name) for part in (data, test))
@@ -107,7 +150,7 @@ def _states(part: control_frames.Episodes, name: str) -> Tensor:
 
 
 @torch.no_grad()
-def features_of(encoder: nn.Module, part: control_frames.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
+def frame_features(encoder: nn.Module, part: control_frames.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
     """Features of all observations, their centre cropped to `size`, [observations, features] on the CPU."""
     encoder.eval()
     pieces = torch.arange(len(part)).split(batch)
@@ -142,54 +185,57 @@ def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
     return y.mean(0) + (at - x.mean(0)) @ v.T @ (shrunk[:, :, None] * (u.T @ (y - y.mean(0))))
 
 
+@dataclass(frozen=True)
+class Practice:
+    """How long the agent acts, learns and is measured.
+
+    environment_steps: of the simulator (actions times the task's repeat); evaluate_every: simulator steps between evaluations, at ends of
+    episodes; episodes: in an evaluation, by the policy's mean; initial: random actions before learning begins; batch: transitions an
+    update; capacity: frames of the replay buffer.
+    """
+
+    environment_steps: int = 100_000
+    evaluate_every: int = 10_000
+    episodes: int = 10
+    initial: int = 1000
+    batch: int = 512
+    capacity: int = 100_000
+
+
 @experiment(data=_simulator)
 def curl_sac(
     run: Run,
     *,
     seed: int,
     task: str = "cartpole swingup",
-    tau_plus: float = 0.0,
-    positives: int = 1,
+    loss: CropContrast = CropContrast(),
     contrastive: bool = True,
-    sphere_floor: bool = False,
-    environment_steps: int = 100_000,
-    evaluate_every: int = 10_000,
-    episodes: int = 10,
-    initial: int = 1000,
-    batch: int = 512,
-    capacity: int = 100_000,
-    filters: int = 32,
-    layers: int = 4,
-    shrink: int = 1,
+    practice: Practice = Practice(),
+    reader: FrameEncoder = FrameEncoder(),
     hidden: int = 1024,
-    features: int = 50,
 ) -> dict[str, Any]:
-    """Train the agent on a task, from pixels, for `environment_steps` steps of the simulator (actions times the task's repeat).
+    """Train the agent on a task, from pixels.
 
-    tau_plus, positives (M), sphere_floor: `sac.contrast`'s; contrastive=False leaves that loss out. initial: random actions before learning
-    begins. evaluate_every: simulator steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's mean.
-    capacity: frames of the replay buffer. The learning rate is the task's (`control.TASKS`). A run is kept when it is finished; a killed
-    one begins again.
+    contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The learning rate is the task's
+    (`control_frames.TASKS`). A run is kept when it is finished; a killed one begins again.
     Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each,
     of the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
     score_curve; clamped, the mean share of anchors on the floor over the last tenth of the updates.
     """
-    few = environment.dry()
-    if few:
-        environment_steps, evaluate_every, episodes, initial, batch = 12 * control_frames.task_named(task).repeat, 1, 1, 6, min(batch, 4)
-    world, size = control_frames.make(task, shrink=shrink), CROP // shrink
+    few = 12 * control_frames.task_named(task).repeat
+    practice = limited(practice, environment_steps=few, evaluate_every=1, episodes=1, initial=6, batch=4)
+    world, size, trunk = control_frames.make(task, shrink=reader.shrink), reader.size, reader.convolutions()
     repeat, actions = world.task.repeat, world.task.actions
-    trunk = Convolutions(CHANNELS, size, filters, layers)
-    agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=features).to(run.device)
+    agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=reader.features).to(run.device)
     learner = Learner(agent, lr=world.task.lr)
-    total = environment_steps // repeat
-    frames = total + total * repeat // control_frames.STEPS + (total if few else 2)  # all there will be
-    replay = control_frames.Replay(min(capacity, frames), actions, control_frames.FRAME // shrink, run.device)
+    total = practice.environment_steps // repeat
+    frames = total + total * repeat // control_frames.STEPS + 2  # all there will be
+    replay = control_frames.Replay(min(practice.capacity, frames), actions, control_frames.FRAME // reader.shrink, run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     draws = np.random.default_rng(seed)
 
     def measure(policy: Any) -> float:
-        returns = [play(world, policy, EVALUATION + 1_000 * seed + number) for number in range(episodes)]
+        returns = [play(world, policy, EVALUATION + 1_000 * seed + number) for number in range(practice.episodes)]
         return sum(returns) / len(returns) / MOST
 
     def mean_policy(observed: Tensor) -> np.ndarray:
@@ -203,11 +249,10 @@ def curl_sac(
         replay.begin(frame)
         stack = [frame] * STACK
         while not over and done < total:
-            if done < initial:
+            if done < practice.initial:
                 action = draws.uniform(-1, 1, actions)
             else:
-                batch_here = replay.sample(batch, generator)
-                told = _learn(learner, batch_here, size, generator, positives, contrastive, tau_plus, sphere_floor)
+                told = _learn(learner, replay.sample(practice.batch, generator), size, generator, loss if contrastive else None)
                 clamped.append(told.get("clamped", torch.zeros((), device=run.device)))
                 seen = control_frames.centre_crop(torch.cat(stack)[None].to(run.device), size)
                 action = agent.act(seen, generator)[0].cpu().numpy()
@@ -219,7 +264,7 @@ def curl_sac(
         if over:
             returns.append(total_reward / MOST)
         episode += 1
-        if done >= total or repeat * done >= at[-1] + evaluate_every:
+        if done >= total or repeat * done >= at[-1] + practice.evaluate_every:
             scores.append(measure(mean_policy))
             at.append(repeat * done)
     last = clamped[-max(1, len(clamped) // 10) :]
@@ -234,14 +279,7 @@ def curl_sac(
 
 
 def _learn(
-    learner: Learner,
-    batch: control_frames.Batch,
-    size: int,
-    generator: torch.Generator,
-    positives: int,
-    contrastive: bool,
-    tau_plus: float,
-    sphere: bool,
+    learner: Learner, batch: control_frames.Batch, size: int, generator: torch.Generator, loss: CropContrast | None
 ) -> dict[str, Tensor]:
     """One update of everything; the query of the contrastive loss is the critics' crop, its keys are others."""
 
@@ -250,9 +288,9 @@ def _learn(
 
     cropped = control_frames.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
     told = learner.update(cropped, generator)
-    if contrastive:
-        keys = torch.stack([crop(batch.observed) for _ in range(positives)])
-        told |= learner.contrast(cropped.observed, keys, tau_plus=tau_plus, floor="sphere" if sphere else 0.0)
+    if loss is not None:
+        keys = torch.stack([crop(batch.observed) for _ in range(loss.positives)])
+        told |= learner.contrast(cropped.observed, keys, tau_plus=loss.tau_plus, floor=loss.floor)
     return told
 
 

@@ -1,7 +1,7 @@
 """Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and Appendix B)."""
 
-import functools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,12 +10,35 @@ from torch.nn import functional as F
 
 from curlnb import evaluation, losses
 from curlnb.data import graphs
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.settings import Optimisation, kept_in_memory
 from curlnb.models.gin import GIN, InfoGraph
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import train
 
 OBJECTIVES = ("hard", "released")
+
+
+@dataclass(frozen=True)
+class NodeContrast:
+    """The loss of nodes against graphs.
+
+    objective: "hard" is `losses.jsd_loss` with beta, tau_plus, weight_clip and weight_sign as there; beta = 0 is InfoGraph. "released" is
+    `released_loss`, which takes beta alone.
+    """
+
+    objective: str = "hard"
+    beta: float = 0.0
+    tau_plus: float = 0.0
+    weight_clip: str | None = "rescale"
+    weight_sign: int = 1
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective {self.objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
+        if self.objective == "released" and (self.tau_plus != 0 or self.weight_clip != "rescale" or self.weight_sign != 1):
+            raise ValueError("objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out")
 
 
 @experiment(data=lambda parameters: graphs.digest(parameters["dataset"]))
@@ -24,67 +47,60 @@ def infograph(
     *,
     seed: int,
     dataset: str = "MUTAG",
-    objective: str = "hard",
-    beta: float = 0.0,
-    tau_plus: float = 0.0,
-    weight_clip: str | None = "rescale",
-    weight_sign: int = 1,
+    loss: NodeContrast = NodeContrast(),
     width: int = 32,
     layers: int = 3,
-    epochs: int = 200,
-    batch: int = 128,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
+    optimisation: Optimisation = Optimisation(epochs=200, batch=128),
     folds: int = 10,
 ) -> dict[str, Any]:
     """Train GIN on all graphs of a set without their labels, then probe its graph features with an SVM by nested cross-validation.
 
-    objective: "hard" is `losses.jsd_loss` with beta, tau_plus, weight_clip and weight_sign as there; beta = 0 is InfoGraph. "released" is
-    `released_loss`, which takes beta alone. epochs = 0 leaves the network untrained. The graphs are shuffled once, by the seed, into
-    batches that stay as they are, the last short one kept, as in the released code; their order within an epoch changes.
-    folds: outer folds; the seed draws them, so that arms of one seed are probed on the same folds.
+    width: of a layer, and layers: of GIN. epochs = 0 leaves the network untrained. The graphs are shuffled once, by the seed, into batches
+    that stay as they are, the last short one kept, as in the released code; their order within an epoch changes. folds: outer folds; the
+    seed draws them, so that arms of one seed are probed on the same folds.
     Returns svm and svm_fold_sd (accuracy, a share; its standard deviation over folds), effective (see `effective_negatives`, on the first
     batch); if trained also loss of the last epoch, with "hard" in its terms of Appendix B.2: loss = align + uniform - 2 log 2.
     ValueError, before any training, where a class has fewer graphs than folds.
     """
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective {objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
-    if objective == "released" and (tau_plus != 0 or weight_clip != "rescale" or weight_sign != 1):
-        raise ValueError("objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out")
-    data = _load(dataset, run.device, environment.dry())
+    data = _load(dataset, run.device)
     smallest = int(torch.bincount(data.labels).min())
     if smallest < folds:
         raise ValueError(f"{dataset} has a class with {smallest} graphs, and {folds} folds need {folds} of each; use fewer folds")
-    parts = batches(data, batch, seed)
+    parts = batches(data, optimisation.batch, seed)
     model = InfoGraph(data.x.shape[1], width, layers).to(run.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         part = parts[int(index)]
         scores = model(part.x, part.edges, part.batch, len(part))
-        if objective == "released":
-            return released_loss(scores, part.batch, beta), {}
-        options: dict[str, Any] = {"tau_plus": tau_plus, "weight_clip": weight_clip, "weight_sign": weight_sign}
-        loss = losses.jsd_loss(scores, part.batch, beta=beta, **options).mean()
+        if loss.objective == "released":
+            return released_loss(scores, part.batch, loss.beta), {}
+        value = losses.jsd_loss(
+            scores,
+            part.batch,
+            beta=loss.beta,
+            tau_plus=loss.tau_plus,
+            weight_clip=loss.weight_clip,
+            weight_sign=loss.weight_sign,
+        ).mean()
         align = F.softplus(-scores.detach().gather(1, part.batch[:, None])).mean()
-        return loss, {"align": align, "uniform": loss.detach() - align + 2 * math.log(2)}
+        return value, {"align": align, "uniform": value.detach() - align + 2 * math.log(2)}
 
     log = train(
         run,
         model,
         step,
-        optimizer,
+        optimiser(model, optimisation, run.device),
         samples=len(parts),
         batch=1,
-        epochs=epochs,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
     )
     model.eval()
     with torch.no_grad():
         scores = model(parts[0].x, parts[0].edges, parts[0].batch, len(parts[0]))
-        sign = -1 if objective == "released" else weight_sign
-        effective = effective_negatives(scores, parts[0].batch, beta, weight_clip, sign)
+        sign = -1 if loss.objective == "released" else loss.weight_sign
+        effective = effective_negatives(scores, parts[0].batch, loss.beta, loss.weight_clip, sign)
         features = torch.cat([embed(model.encoder, part) for part in parts])
     labels = torch.cat([part.labels for part in parts])
     accuracy, spread = evaluation.svm_cross_validation(features, labels, generator=torch.Generator().manual_seed(seed), outer=folds)
@@ -147,6 +163,6 @@ def released_loss(scores: Tensor, own: Tensor, beta: float) -> Tensor:
     return against.sum() / (nodes * (count - 1)) - expected.sum() / nodes
 
 
-@functools.lru_cache(maxsize=3)
-def _load(name: str, device: torch.device, dry: bool) -> graphs.Graphs:
+@kept_in_memory(3)
+def _load(name: str, device: torch.device) -> graphs.Graphs:
     return graphs.load(name, device)

@@ -1,8 +1,6 @@
 """Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020, Section 5.1; robinson2021, Section 5.1)."""
 
 import copy
-import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import evaluation, losses
-from curlnb.data import augment, datasets, imagenet100, sampling
-from curlnb.models.encoders import SimCLR, encoder, projection_head, split_batch_norm
+from curlnb.data import augment, datasets, sampling
+from curlnb.experiments import own_parts
+from curlnb.experiments.image_data import ImageData, digest, features, first_of_each, normalised
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
+from curlnb.experiments.settings import Accelerated, limited
+from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
 from curlnb.runs import distributed, environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import accelerated, train
 from curlnb.theory import finite_worlds
 
@@ -24,18 +28,90 @@ WORLD = 500  # test images in the finite world on which arora2019's losses are m
 SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # by which unit-norm features are multiplied there
 
 
-def network(name: str, channels: int, bn_groups: int = 1) -> SimCLR:
-    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory layout that convolutions like."""
-    body, dim = encoder(name, in_channels=channels)
+@dataclass(frozen=True)
+class Architecture:
+    """The network: encoder, a name of `encoders.encoder` or a function of one's own (`own_parts.MakeEncoder`), and the projection head.
+
+    bn_groups: the equal parts (of each view) that batch norm takes its training statistics of; None: of all views together.
+    """
+
+    encoder: str | MakeEncoder = "cnn"
+    bn_groups: int | None = None
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How positive pairs are made.
+
+    views: M + 1 of each image, at least 2. positives: "augmented" views of an image, or "true": views of other images of its class (labels
+    for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are evaluated on whole images.
+    augmentation: "simclr", or a function of one's own (`own_parts.Augmentation`), called for each view, which decides on the size itself.
+    """
+
+    views: int = 2
+    positives: str = "augmented"
+    size: int = 32
+    augmentation: str | Augmentation = "simclr"
+
+    def __post_init__(self) -> None:
+        if self.views < 2:
+            raise ValueError(f"views is {self.views}: a positive needs at least 2")
+        if self.positives not in POSITIVES:
+            raise ValueError(f"positives {self.positives!r} is unknown; use one of {', '.join(POSITIVES)}")
+        if not callable(self.augmentation) and self.augmentation != "simclr":
+            raise ValueError(f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The loss of a batch.
+
+    objective: one of OBJECTIVES, or a function of one's own (`own_parts.Objective`), which takes no tau_plus and no beta and divides by
+    the temperature itself. tau_plus in [0, 1), beta >= 0, temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES;
+    "down" takes beta to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's for each anchor;
+    None for all, views x (batch - 1).
+    """
+
+    objective: str | Objective = "biased"
+    tau_plus: float = 0.0
+    beta: float = 0.0
+    schedule: str = "constant"
+    negatives: int | None = None
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        if callable(self.objective):
+            if self.tau_plus or self.beta:
+                raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out")
+        elif self.objective not in OBJECTIVES:
+            raise ValueError(f"objective {self.objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
+        elif self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
+            raise ValueError(f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}")
+        elif self.objective == "debiased" and self.beta:
+            raise ValueError(f"objective 'debiased' takes no beta, got {self.beta}; use 'hard'")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule {self.schedule!r} is unknown; use one of {', '.join(SCHEDULES)}")
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """kNN measured while a network trains. monitor_every: epochs between measurements, 0 for none; monitor_k: of that many equal votes,
+    None for the released code's 200 weighted ones."""
+
+    monitor_every: int = 0
+    monitor_k: int | None = None
+
+
+def network(encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size: int = 32) -> SimCLR:
+    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory layout that convolutions like.
+
+    size: of the images on which an encoder of one's own is tried (`own_parts.encoder`).
+    """
+    body, dim = own_parts.encoder(encoder, channels, size)
     model = SimCLR(body, projection_head(dim))
     if bn_groups > 1:
         split_batch_norm(model, bn_groups)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def digest(parameters: dict[str, Any]) -> str:
-    """Of the data that `parameters` name."""
-    return imagenet100.digest() if parameters["dataset"] == imagenet100.NAME else datasets.digest(parameters["dataset"])
 
 
 @dataclass(frozen=True)
@@ -53,121 +129,122 @@ def fit(
     run: Run,
     *,
     seed: int,
-    dataset: str = "cifar10-mini",
-    train_split: str = "train",
-    evaluate_on: str = "test",
-    encoder: str = "cnn",
-    objective: str = "biased",
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    schedule: str = "constant",
-    negatives: int | None = None,
-    views: int = 2,
-    positives: str = "augmented",
-    temperature: float = 0.5,
-    epochs: int = 10,
-    batch: int = 256,
-    size: int = 32,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
-    bn_groups: int | None = None,
-    precision: str = "float32",
-    compile: bool = False,
-    monitor_every: int = 0,
-    monitor_k: int | None = None,
+    data: ImageData = ImageData(),
+    architecture: Architecture = Architecture(),
+    pairing: Pairing = Pairing(),
+    loss: Contrast = Contrast(),
+    optimisation: Accelerated = Accelerated(),
+    monitor: Monitor = Monitor(),
 ) -> Fitted:
-    """Train an encoder on a data set without its labels, save where the objective needs them.
+    """Train an encoder on images without their labels, save where the objective or the positives need them.
 
-    dataset: an image set, or "imagenet100". train_split: what is trained on ("train", or STL-10's "train+unlabeled"); evaluate_on: "test",
-    or "validation", a fifth of the labelled training images held out from everything else, on which settings are chosen.
-    objective: one of OBJECTIVES; tau_plus, beta: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta to 0 in
-    equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's for each anchor; None for all,
-    views x (batch - 1). views: M + 1. positives: "augmented" views of an image, or "true": views of other
-    images of its class (labels for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are
-    evaluated on whole images. bn_groups: parts of each view that batch norm takes statistics of; None: of all views together. Under
-    torchrun the batch is shared by the ranks (see `distributed`).
-    monitor_every: epochs between kNN measurements, 0 for none; monitor_k: of that many equal votes, None for the released code's 200
-    weighted ones.
+    The settings are documented by their classes. Under torchrun the batch is shared by the ranks (see `distributed`).
     """
-    _check(objective, positives, schedule, tau_plus, beta, views)
-    data, labelled, held_out = splits(dataset, train_split, evaluate_on, run.device)
-    batch = min(batch, 4) if environment.dry() else batch
-    groups = distributed.groups_here(bn_groups)
-    model = network(encoder, data.images.shape[1], views * groups if groups else 1).to(run.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps")
-    distributed.join(run, model, optimizer, synchronise=not bn_groups)
+    images, labelled, held_out = data.load(run.device)
+    optimisation = limited(optimisation, batch=4)
+    groups = distributed.groups_here(architecture.bn_groups)
+    channels, height, width = images.images.shape[1:]
+    model = network(architecture.encoder, channels, pairing.views * groups if groups else 1, pairing.size).to(run.device)
+    optimizer = optimiser(model, optimisation, run.device)
+    distributed.join(run, model, optimizer, synchronise=not architecture.bn_groups)
     generator = torch.Generator(run.device).manual_seed(seed)
-    index = sampling.class_index(data.labels) if positives == "true" else None
-    height, width = data.images.shape[2:]
-    at = 0.0  # the share of the training that is done
+    index = sampling.class_index(images.labels) if pairing.positives == "true" else None
+    share_done = 0.0  # of the training
 
-    def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters, size=size).contiguous(memory_format=torch.channels_last))[1]
+    def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
+        """Projections of views; of images, where there are parameters by which they become views."""
+        views = views if parameters is None else augment.apply(views, parameters, size=pairing.size)
+        return model(views.contiguous(memory_format=torch.channels_last))[1]
 
-    embed = accelerated(embed, run, precision=precision, compile=compile)
+    project = accelerated(project, run, precision=optimisation.precision, compile=optimisation.compile)
+
+    def embed(seen: list[Tensor], draws: torch.Generator) -> Tensor:
+        """Projections of a random view of each of the samples, [views x samples, d]."""
+        if callable(pairing.augmentation):
+            return project(
+                torch.cat([own_parts.view(pairing.augmentation, images.images.index_select(0, some), draws) for some in seen]), None
+            )
+        parameters = augment.draw(sum(map(len, seen)), height, width, draws, colour=channels == 3)
+        return project(images.images.index_select(0, torch.cat(seen)), parameters)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         mine, draws = distributed.share(samples), distributed.stream(generator)
         seen = [mine]
-        for _ in range(views - 1):
-            seen.append(mine if index is None else sampling.similar(index, data.labels, mine, draws))
-        parameters = augment.draw(views * len(mine), height, width, draws, colour=data.images.shape[1] == 3)
-        z = distributed.gather(embed(data.images.index_select(0, torch.cat(seen)), parameters), views).chunk(views)
-        loss, clamped = objective_loss(
-            objective,
-            z,
-            data.labels[samples],
-            generator,
-            negatives=negatives,
-            temperature=temperature,
-            tau_plus=tau_plus,
-            beta=scheduled(beta, schedule, at),
-        )
-        return loss, {"clamped": clamped}
+        for _ in range(pairing.views - 1):
+            seen.append(mine if index is None else sampling.similar(index, images.labels, mine, draws))
+        z = distributed.gather(embed(seen, draws), pairing.views).chunk(pairing.views)
+        value, clamped = objective_loss(loss, z, images.labels[samples], generator, share_done)
+        return value, {"clamped": clamped}
 
     def before_step(done: float) -> None:
-        nonlocal at
-        at = done
+        nonlocal share_done
+        share_done = done
 
-    def monitor(epoch: int) -> dict[str, float]:
-        return {"knn": _knn(model.encoder, labelled, held_out, monitor_k)} if monitor_every and epoch % monitor_every == 0 else {}
+    def measure(epoch: int) -> dict[str, float]:
+        due = monitor.monitor_every and epoch % monitor.monitor_every == 0
+        return {"knn": _knn(model.encoder, labelled, held_out, monitor.monitor_k)} if due else {}
 
     log = train(
         run,
         model,
         step,
         optimizer,
-        samples=len(data.images),
-        batch=batch,
-        epochs=epochs,
+        samples=len(images),
+        batch=optimisation.batch,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
         before_step=before_step,
-        on_epoch=monitor,
+        on_epoch=measure,
     )
     return Fitted(model, labelled, held_out, generator, log)
 
 
-@experiment(data=digest, extends=fit)
-def simclr(run: Run, *, seed: int, released_probe: bool = False, **training: Any) -> dict[str, Any]:
-    """Train as `fit` says, whose arguments `training` are, and evaluate the encoder with labels. released_probe: the released code's, too.
+@experiment(data=digest, training=fit, shares_batch=True)
+def simclr(
+    run: Run,
+    *,
+    seed: int,
+    data: ImageData = ImageData(),
+    architecture: Architecture = Architecture(),
+    pairing: Pairing = Pairing(),
+    loss: Contrast = Contrast(),
+    optimisation: Accelerated = Accelerated(),
+    monitor: Monitor = Monitor(),
+    released_probe: bool = False,
+) -> dict[str, Any]:
+    """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released code's probe, too.
 
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), and knn_curve if monitored.
     """
-    fitted = fit(run, seed=seed, **training)
+    fitted = fit(
+        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
+    )
     metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
     return metrics | last(fitted.log)
 
 
-@experiment(data=digest, extends=fit)
-def surrogate(run: Run, *, seed: int, **training: Any) -> dict[str, Any]:
+@experiment(data=digest, training=fit, shares_batch=True)
+def surrogate(
+    run: Run,
+    *,
+    seed: int,
+    data: ImageData = ImageData(),
+    architecture: Architecture = Architecture(),
+    pairing: Pairing = Pairing(),
+    loss: Contrast = Contrast(),
+    optimisation: Accelerated = Accelerated(),
+    monitor: Monitor = Monitor(),
+) -> dict[str, Any]:
     """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's features are the points.
 
     The points are WORLD images of the evaluation split, alike many of each class, their features at each of SCALES x unit length.
     Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
     """
-    fitted = fit(run, seed=seed, **training)
+    fitted = fit(
+        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
+    )
     labels = fitted.held_out.labels
     points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)
     some = first_of_each(labels, WORLD)
@@ -194,31 +271,33 @@ def scheduled(beta: float, schedule: str, done: float) -> float:
 
 
 def objective_loss(
-    objective: str,
-    views: tuple[Tensor, ...],
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    negatives: int | None,
-    temperature: float,
-    tau_plus: float,
-    beta: float,
+    loss: Contrast, views: tuple[Tensor, ...], labels: Tensor, generator: torch.Generator, done: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor; labels [B] serve "unbiased" alone."""
+    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
+
+    labels [B] serve "unbiased" alone; generator draws negatives where there are fewer than all; done: the share of the training that is over.
+    """
     pos, neg = losses.pairwise(*views)
-    same = losses.same_label_mask(labels, len(views)) if objective == "unbiased" else None
-    if negatives is not None and negatives < neg.shape[1]:
+    same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None
+    if loss.negatives is not None and loss.negatives < neg.shape[1]:
         if same is None:
-            neg = losses.subsample(neg, negatives, generator)
+            neg = losses.subsample(neg, loss.negatives, generator)
         else:
-            neg, same = losses.subsample(neg, negatives, generator, same)
+            neg, same = losses.subsample(neg, loss.negatives, generator, same)
+    if callable(loss.objective):
+        return own_parts.losses_of(loss.objective, pos, neg).mean(), pos.new_zeros(())
     if same is not None:
-        return losses.unbiased(pos, neg, same, temperature=temperature).mean(), pos.new_zeros(())
-    extra = losses.positives(*views) if len(views) > 2 else None
-    options: dict[str, Any] = {"temperature": temperature, "tau_plus": tau_plus, "beta": beta, "extra_pos": extra}
-    options["consistent"] = objective == "hard_consistent"
-    loss, clamped = losses.loss_and_clamped(pos, neg, **options)
-    return loss.mean(), clamped
+        return losses.unbiased(pos, neg, same, temperature=loss.temperature).mean(), pos.new_zeros(())
+    each, clamped = losses.loss_and_clamped(
+        pos,
+        neg,
+        temperature=loss.temperature,
+        tau_plus=loss.tau_plus,
+        beta=scheduled(loss.beta, loss.schedule, done),
+        extra_pos=losses.positives(*views) if len(views) > 2 else None,
+        consistent=loss.objective == "hard_consistent",
+    )
+    return each.mean(), clamped
 
 
 def evaluate(
@@ -240,68 +319,14 @@ def evaluate(
             held_out.images,
             held_out.labels,
             augment=augment.simclr,
-            transform=_normalised,
+            transform=normalised,
             generator=generator,
             epochs=1 if environment.dry() else 100,
         ).accuracy
     return metrics
 
 
-def splits(name: str, train_split: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, ...]:
-    """What is trained on, what the classifiers are fitted on, and what they are measured on, whole on `device` (ImageNet-100: 25 GB)."""
-    labelled = _load(name, "train", device, environment.dry())
-    if evaluate_on == "validation":
-        fit, validation = datasets.holdout(labelled, 0.2, seed=0)
-        return fit, fit, validation
-    if evaluate_on != "test":
-        raise ValueError(f"evaluate_on {evaluate_on!r} is unknown; use 'test' or 'validation'")
-    data = labelled if train_split == "train" else _load(name, train_split, device, environment.dry())
-    test = _load(name, "test", device, environment.dry())
-    return (data, _few(labelled), _few(test)) if environment.dry() else (data, labelled, test)
-
-
-def _few(data: datasets.Dataset) -> datasets.Dataset:
-    """Four images of two classes: enough for a dry run, where a large encoder on large images takes its time."""
-    some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
-    return dataclasses.replace(data, images=data.images[some], labels=data.labels[some])
-
-
-@functools.lru_cache(maxsize=3)  # decoding and verifying take half a second, and a process does many runs
-def _load(name: str, split: str, device: torch.device, dry: bool) -> datasets.Dataset:
-    return imagenet100.load(split, device) if name == imagenet100.NAME else datasets.load(name, split, device=device)
-
-
-def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
-    return evaluation.features_of(body, data.images, transform=_normalised).float()
-
-
-def _normalised(images: Tensor) -> Tensor:
-    return augment.normalise(images).contiguous(memory_format=torch.channels_last)
-
-
 def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, k: int | None) -> float:
     train_x, test_x = features(body, labelled), features(body, held_out)
     temperature = None if k else 0.5
     return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(k or 200, len(train_x)), temperature=temperature)
-
-
-def first_of_each(labels: Tensor, size: int) -> Tensor:
-    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
-    present, count = labels.unique(return_counts=True)
-    each = max(1, min(size // len(present), int(count.min())))
-    return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
-
-
-def _check(objective: str, positives: str, schedule: str, tau_plus: float, beta: float, views: int) -> None:
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective {objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
-    if positives not in POSITIVES:
-        raise ValueError(f"positives {positives!r} is unknown; use one of {', '.join(POSITIVES)}")
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule {schedule!r} is unknown; use one of {', '.join(SCHEDULES)}")
-    if objective in ("biased", "unbiased") and (tau_plus or beta):
-        raise ValueError(f"objective {objective!r} takes neither tau_plus nor beta, got {tau_plus} and {beta}")
-    if objective == "debiased" and beta:
-        raise ValueError(f"objective 'debiased' takes no beta, got {beta}; use 'hard'")
-    if views < 2:
-        raise ValueError(f"views is {views}: a positive needs at least 2")

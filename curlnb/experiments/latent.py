@@ -1,13 +1,14 @@
 """Contrastive learning from latent classes (arora2019, Section 8): CURL, its supervised twin and the untrained network, on any data.
 
-`learn` trains and measures; what it is given, a `World` and a model, is all that it knows of images or text. `latent_images.curl` is the
-experiment on images. Similar points are drawn from the same class, negatives at random; the classes serve only for that.
+`train_and_measure` is given a `LatentWorld` and a model, and knows nothing else of images or text; `latent_images.curl` and
+`latent_text.curl` are the experiments. Similar points are drawn from the same class, negatives at random; the classes serve only for that.
 
 Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are pairs, b = 1 here.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 
 from curlnb import evaluation, losses
 from curlnb.data import sampling
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.settings import Accelerated
 from curlnb.runs import environment
 from curlnb.runs.store import Run
 from curlnb.runs.training import accelerated, train
@@ -28,8 +31,51 @@ Objective = Callable[[Tensor, torch.Generator], Tensor]
 """From embedded blocks [blocks, size, d], size = b + 1 points of one class each, to a mean loss."""
 
 
-class World(NamedTuple):
-    """Data with latent classes, whatever it is made of: the seam between `learn` and images or text.
+@dataclass(frozen=True)
+class Blocks:
+    """What is trained, and by which loss.
+
+    method: "curl" (arora2019, Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the representation) or "untrained"; some
+    experiments know another. loss: of KINDS. negatives: k; block: b, the positives averaged; both at least 1.
+    """
+
+    method: str = "curl"
+    loss: str = "logistic"
+    negatives: int = 4
+    block: int = 1
+
+    def __post_init__(self) -> None:
+        if self.loss not in KINDS:
+            raise ValueError(f"loss {self.loss!r} is unknown; use one of {', '.join(KINDS)}")
+        if self.negatives < 1 or self.block < 1:
+            raise ValueError(f"negatives and block must be at least 1, got {self.negatives} and {self.block}")
+
+
+@dataclass(frozen=True)
+class LatentBlocks(Blocks):
+    """The same, drawn from latent classes.
+
+    fresh: whether negative blocks are newly drawn; else they are the batch's other blocks (arora2019, footnote 7). share: of each class's
+    training points, in (0, 1], that training sees; the supervised twin's labels.
+    """
+
+    fresh: bool = False
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured beside the losses. ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0
+    for none. track: whether both losses are measured at every epoch."""
+
+    ways: tuple[int, ...] = (2, 5)
+    top: tuple[int, ...] = (1, 5)
+    tr_tasks: int = 0
+    track: bool = False
+
+
+class LatentWorld(NamedTuple):
+    """Data with latent classes, whatever it is made of: the seam between `train_and_measure` and images or text.
 
     labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of what is measured on.
     inputs(samples [m], generator) -> what the model takes, m of them, randomly augmented where that is wanted; in training only.
@@ -42,8 +88,8 @@ class World(NamedTuple):
     features: Callable[[nn.Module, str], Tensor]
 
 
-class Twin(nn.Module):
-    """A representation and, for the supervised twin, the linear layer by which it is trained."""
+class WithHead(nn.Module):
+    """A representation and, where it is trained with labels, the linear layer by which it is trained."""
 
     def __init__(self, representation: nn.Module, dim: int, classes: int | None) -> None:
         super().__init__()
@@ -51,106 +97,82 @@ class Twin(nn.Module):
         self.head = None if classes is None else nn.Linear(dim, classes)
 
 
-def learn(
+def train_and_measure(
     run: Run,
-    world: World,
+    world: LatentWorld,
     model: nn.Module,
     dim: int,
     *,
     seed: int,
-    method: str = "curl",
-    loss: str = "logistic",
-    negatives: int = 4,
-    block: int = 1,
-    fresh: bool = False,
+    blocks: LatentBlocks,
+    optimisation: Accelerated,
+    measures: Measures,
     objective: Objective | None = None,
-    batch: int = 250,
-    epochs: int = 20,
-    share: float = 1.0,
-    lr: float = 1e-3,
-    weight_decay: float = 0.0,
-    ways: tuple[int, ...] = (2, 5),
-    top: tuple[int, ...] = (1, 5),
-    tr_tasks: int = 0,
-    track: bool = False,
-    precision: str = "float32",
-    compile: bool = False,
 ) -> dict[str, Any]:
     """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average tasks.
 
-    method: "curl" (Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the representation) or "untrained". loss: of KINDS.
-    negatives: k; block: b, the positives averaged. Negative blocks are the batch's other blocks (footnote 7), or with `fresh` newly drawn.
     objective: another loss of the blocks in place of CURL's, for "curl" only (quick-thoughts, say).
     batch: points embedded a step, fresh negatives not counted; with (b + 1) points a block, a step has batch // (b + 1) blocks and every
     point takes its turn as anchor. epochs: passes over so many points as the whole training set has. So data and updates are the same for
-    every b, k, method and share. share: of each class's training points, that training sees; the supervised twin's labels.
-    ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: both losses an epoch.
+    every b, k, method and share.
     Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un and track_sup, untrained network first.
     """
-    dry = environment.dry()
-    if dry:  # synthetic sets have two points a class
-        block = min(block, int(torch.bincount(world.labels).min()) - 1)
-        batch = 2 * (block + 1)
-    _check(method, loss, negatives, block, world.labels, batch, share)
-    classes = int(world.labels.max()) + 1
-    twin = Twin(model, dim, classes if method == "supervised" else None).to(run.device)
+    if environment.dry():  # synthetic sets have few points a class
+        block = min(blocks.block, int(torch.bincount(world.labels).min()) - 1)
+        blocks, optimisation = replace(blocks, block=block, share=1.0), replace(optimisation, batch=2 * (block + 1))
+        measures = replace(measures, tr_tasks=min(measures.tr_tasks, 2))
+    _check(blocks, world.labels, optimisation.batch)
+    classes, supervised = int(world.labels.max()) + 1, blocks.method == "supervised"
+    trained = WithHead(model, dim, classes if supervised else None).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
-    seen = sampling.subset(world.labels, share, seed)
+    seen = sampling.subset(world.labels, blocks.share, seed)
     metrics: dict[str, Any] = {}
 
     def tracked() -> dict[str, float]:
-        x, g = world.features(twin.representation, "test"), torch.Generator(run.device).manual_seed(0)
+        x, g = world.features(trained.representation, "test"), torch.Generator(run.device).manual_seed(0)
         means = evaluation.mean_classifier(x, world.test_labels, classes)
-        un = mean_loss(similarities(x, world.test_labels, negatives=1, generator=g), loss)
-        return {"track_un": un, "track_sup": supervised_loss(x, world.test_labels, means, loss)}
+        un = mean_loss(sampled_similarities(x, world.test_labels, negatives=1, generator=g), blocks.loss)
+        return {"track_un": un, "track_sup": average_task_loss(x, world.test_labels, means, blocks.loss)}
 
-    untrained = tracked() if track else {}
-    if method != "untrained":
-        embed = accelerated(twin.representation, run, precision=precision, compile=compile)
+    untrained = tracked() if measures.track else {}
+    if blocks.method != "untrained":
+        embed = accelerated(trained.representation, run, precision=optimisation.precision, compile=optimisation.compile)
         index = sampling.class_index(world.labels[seen])
-        largest, size = int(index.size.max()), block + 1
-        curl = objective or _curl(loss, negatives)
+        largest, size, k = int(index.size.max()), blocks.block + 1, blocks.negatives
 
         def supervised_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             chosen = seen[samples % len(seen)]
-            assert twin.head is not None
-            scores = twin.head(embed(world.inputs(chosen, generator)).float())
+            assert trained.head is not None
+            scores = trained.head(embed(world.inputs(chosen, generator)).float())
             return F.cross_entropy(scores, world.labels[chosen]), {}
 
         def contrastive_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            count = len(samples) * (1 + negatives * fresh)
+            count = len(samples) * (1 + k * blocks.fresh)
             chosen = seen[sampling.blocks(index, count, size, generator, largest=largest)]
             z = embed(world.inputs(chosen.flatten(), generator)).float().unflatten(0, (count, size))
-            if not fresh:
-                return curl(z, generator), {}
-            positives, unlike = z[: len(samples)], z[len(samples) :].unflatten(0, (len(samples), negatives))
-            return fresh_loss(positives, unlike, loss), {}
+            if blocks.fresh:
+                positives, unlike = z[: len(samples)], z[len(samples) :].unflatten(0, (len(samples), k))
+                return fresh_block_loss(positives, unlike, blocks.loss), {}
+            return (curl_block_loss(z, k, generator, blocks.loss) if objective is None else objective(z, generator)), {}
 
-        supervised = method == "supervised"
         log = train(
             run,
-            twin,
+            trained,
             supervised_step if supervised else contrastive_step,
-            torch.optim.Adam(twin.parameters(), lr=lr, weight_decay=weight_decay, fused=run.device.type != "mps"),
+            optimiser(trained, optimisation, run.device),
             samples=len(world.labels) if supervised else len(world.labels) // size,
-            batch=batch if supervised else batch // size,
-            epochs=epochs,
+            batch=optimisation.batch if supervised else optimisation.batch // size,
+            epochs=optimisation.epochs,
             seed=seed,
             generator=generator,
-            on_epoch=(lambda _: tracked()) if track else None,
+            on_epoch=(lambda _: tracked()) if measures.track else None,
         )
         metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
     few = sampling.subset(world.labels, FEW, seed)
-    return metrics | measure(
-        twin, world, few, seed=seed, negatives=negatives, ways=ways, top=top, tr_tasks=min(tr_tasks, 2) if dry else tr_tasks
-    )
+    return metrics | measure(trained, world, few, seed=seed, negatives=blocks.negatives, measures=measures)
 
 
-def _curl(kind: str, k: int) -> Objective:
-    return lambda z, generator: block_loss(z, k, generator, kind)
-
-
-def block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic") -> Tensor:
+def curl_block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic") -> Tensor:
     """CURL's loss with the batch's own blocks as negatives (arora2019, Eq. 12 and footnote 7), 0-dim. z: [blocks, b + 1, d].
 
     Every point is an anchor once: its positives are the b others of its block, its k negative blocks the points at those same b places of
@@ -163,7 +185,7 @@ def block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logis
     return losses.curl_loss(z.flatten(0, 1), means.flatten(0, 1), negative.flatten(0, 1), kind).mean()
 
 
-def fresh_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Tensor:
+def fresh_block_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Tensor:
     """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative: [blocks, k, b + 1, d]."""
     unlike = leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)  # [blocks, b + 1, k, d]
     return losses.curl_loss(z.flatten(0, 1), leave_one_out(z).flatten(0, 1), unlike.flatten(0, 1), kind).mean()
@@ -174,9 +196,7 @@ def leave_one_out(z: Tensor) -> Tensor:
     return (z.sum(1, keepdim=True) - z) / (z.shape[1] - 1)
 
 
-def measure(
-    twin: Twin, world: World, few: Tensor, *, seed: int, negatives: int, ways: tuple[int, ...], top: tuple[int, ...], tr_tasks: int
-) -> dict[str, Any]:
+def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, measures: Measures) -> dict[str, Any]:
     """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of classes are left out.
 
     mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class, averaged over 5 draws; few_: of the points
@@ -185,10 +205,10 @@ def measure(
     scale of f; sup_<kind>_<split>: the average binary loss of the mean classifier of that split's own points, which un_ bounds (Lemma
     4.3); tau_<split>: the chance that two points are of one class, for the bound.
     """
-    x, y = world.features(twin.representation, "train"), world.labels
-    test_x, test_y = world.features(twin.representation, "test"), world.test_labels
+    x, y = world.features(trained.representation, "train"), world.labels
+    test_x, test_y = world.features(trained.representation, "test"), world.test_labels
     classes, generator = int(y.max()) + 1, torch.Generator(x.device).manual_seed(seed)
-    ways, top = tuple(k for k in ways if k <= classes), tuple(r for r in top if r < classes)
+    ways, top = [k for k in measures.ways if k <= classes], [r for r in measures.top if r < classes]
 
     def accuracies(classifier: Tensor, points: Tensor = test_x) -> dict[str, float]:
         scores = points.to(classifier.dtype) @ classifier.T
@@ -203,24 +223,24 @@ def measure(
         accuracies(evaluation.mean_classifier(x, y, classes, per_class=min(5, len(y) // classes), generator=generator)) for _ in range(5)
     ]
     each["mu5"] = {name: math.fsum(draw[name] for draw in draws) / len(draws) for name in draws[0]}
-    if twin.head is not None:
-        head = torch.cat([twin.head.weight, twin.head.bias[:, None]], 1).detach()
+    if trained.head is not None:
+        head = torch.cat([trained.head.weight, trained.head.bias[:, None]], 1).detach()
         each["head"] = accuracies(head, F.pad(test_x, (0, 1), value=1.0))
-    if tr_tasks:
+    if measures.tr_tasks:
         each["tr"] = accuracies(evaluation.linear_classifier(x, y), F.pad(test_x, (0, 1), value=1.0))
         for k in (k for k in ways if k < classes):
-            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=tr_tasks)
+            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=measures.tr_tasks)
             each["tr"] |= {f"avg{k}": mean, f"avg{k}_se": error}
     metrics: dict[str, Any] = {f"{kind}_{name}": value for kind, values in each.items() for name, value in values.items()}
     for split, points, labels in (("train", x, y), ("test", test_x, test_y)):
         means = evaluation.mean_classifier(points, labels, classes)
         metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
-        drawn = {name: similarities(points, labels, negatives=k, generator=generator) for name, k in (("un", 1), ("unk", negatives))}
+        drawn = {name: sampled_similarities(points, labels, negatives=k, generator=generator) for name, k in (("un", 1), ("unk", negatives))}
         for kind in KINDS:
             metrics |= {f"{name}_{kind}_{split}": mean_loss(pairs, kind) for name, pairs in drawn.items()}
             if split == "train":
                 metrics[f"scaled_{kind}_{split}"] = best_scale_loss(points, labels, kind=kind, seed=seed)
-            metrics[f"sup_{kind}_{split}"] = supervised_loss(points, labels, means, kind)
+            metrics[f"sup_{kind}_{split}"] = average_task_loss(points, labels, means, kind)
     return metrics
 
 
@@ -231,7 +251,7 @@ class Similarities(NamedTuple):
     far: Tensor
 
 
-def similarities(
+def sampled_similarities(
     features: Tensor, labels: Tensor, *, negatives: int, generator: torch.Generator, draws: int = 16, most: int = 10_000
 ) -> Similarities:
     """What `mean_loss` needs, drawn as in arora2019, Definition 2.3: x, x+ and the k = `negatives` x- independently.
@@ -267,11 +287,11 @@ def mean_loss(drawn: Similarities, kind: str) -> float:
 def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -> float:
     """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow, whatever scale training left it with."""
     generator = torch.Generator(features.device).manual_seed(seed)  # the same triples for every kind, and at every scale
-    close, far = similarities(features, labels, negatives=1, generator=generator, draws=4)
+    close, far = sampled_similarities(features, labels, negatives=1, generator=generator, draws=4)
     return min(mean_loss(Similarities(4.0**power * close, 4.0**power * far), kind) for power in range(-8, 5))
 
 
-def supervised_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) -> float:
+def average_task_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) -> float:
     """L_sup of the classifier `means` [C, d], averaged over all binary tasks of a point's class and another (arora2019, Definition 2.2)."""
     scores = features.to(means.dtype) @ means.T
     minus_v = scores - scores.gather(1, labels[:, None])  # [n, C]
@@ -280,15 +300,12 @@ def supervised_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) 
     return round(float(value.masked_fill(own, 0).sum(1).mean() / (means.shape[0] - 1)), 6)
 
 
-def _check(method: str, loss: str, negatives: int, block: int, labels: Tensor, batch: int, share: float) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
-    if loss not in KINDS:
-        raise ValueError(f"loss {loss!r} is unknown; use one of {', '.join(KINDS)}")
-    if negatives < 1 or block < 1:
-        raise ValueError(f"negatives and block must be at least 1, got {negatives} and {block}")
-    if batch < 2 * (block + 1):
-        raise ValueError(f"a batch of {batch} holds less than two blocks of {block + 1} points; use a larger batch")
-    least = int(torch.bincount(labels[sampling.subset(labels, share, 0)]).min())
-    if method == "curl" and least < block + 1:
-        raise ValueError(f"a class has {least} training samples, a block needs {block + 1}: use a smaller block or a larger share")
+def _check(blocks: LatentBlocks, labels: Tensor, batch: int) -> None:
+    if blocks.method not in METHODS:
+        raise ValueError(f"method {blocks.method!r} is unknown; use one of {', '.join(METHODS)}")
+    size = blocks.block + 1
+    if batch < 2 * size:
+        raise ValueError(f"a batch of {batch} holds less than two blocks of {size} points; use a larger batch")
+    least = int(torch.bincount(labels[sampling.subset(labels, blocks.share, 0)]).min())
+    if blocks.method == "curl" and least < size:
+        raise ValueError(f"a class has {least} training samples, a block needs {size}: use a smaller block or a larger share")

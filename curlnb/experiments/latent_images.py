@@ -1,6 +1,6 @@
 """arora2019's experiments on images: CURL, its supervised twin and the untrained network on latent classes of pictures."""
 
-import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,11 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from curlnb import evaluation
-from curlnb.data import augment, datasets
-from curlnb.experiments.latent import World, learn
-from curlnb.models.encoders import encoder as build
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.data import datasets
+from curlnb.experiments import own_parts
+from curlnb.experiments.image_data import ImageData, digest, normalised
+from curlnb.experiments.latent import LatentBlocks, LatentWorld, Measures, train_and_measure
+from curlnb.experiments.own_parts import MakeEncoder, OwnDataset
+from curlnb.experiments.settings import Accelerated
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 
 DIM = 100  # of the representation (arora2019, Section 8.1)
 
@@ -32,56 +35,53 @@ class Small(nn.Module):
         return self.layers(images)
 
 
-def network(name: str, shape: torch.Size) -> nn.Module:
-    """Images of `shape` [c, h, w] -> DIM numbers. name: "small", or one of `encoders.encoder`, followed by a linear layer to DIM."""
-    if name == "small":
+def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.Module:
+    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.encoder`, followed by a linear layer to DIM."""
+    if encoder == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    body, dim = build(name, in_channels=shape[0])  # vgg16 ends in its 512 x 100 layer already
+    body, dim = own_parts.encoder(encoder, shape[0], shape[1])  # vgg16 ends in its 512 x 100 layer already
     return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+@dataclass(frozen=True)
+class Moves:
+    """What is done to each training image, for every method alike (arora2019 mentions no augmentation).
+
+    shift: it is moved by up to so many pixels in each direction; flip: it is mirrored with probability 1/2.
+    """
+
+    shift: int = 0
+    flip: bool = False
+
+
+@experiment(data=digest)
 def curl(
     run: Run,
     *,
     seed: int,
-    dataset: str = "quickdraw-mini",
+    dataset: str | OwnDataset = "quickdraw-mini",
     evaluate_on: str = "test",
-    encoder: str = "small",
-    shift: int = 0,
-    flip: bool = False,
-    method: str = "curl",
-    loss: str = "logistic",
-    negatives: int = 4,
-    block: int = 1,
-    fresh: bool = False,
-    batch: int = 250,
-    epochs: int = 20,
-    share: float = 1.0,
-    lr: float = 1e-3,
-    weight_decay: float = 0.0,
+    encoder: str | MakeEncoder = "small",
+    moved: Moves = Moves(),
+    blocks: LatentBlocks = LatentBlocks(),
+    optimisation: Accelerated = Accelerated(epochs=20, batch=250, weight_decay=0.0),
     tr_tasks: int = 0,
     track: bool = False,
-    precision: str = "float32",
-    compile: bool = False,
 ) -> dict[str, Any]:
-    """Train and measure as `latent.learn` says, on an image set.
+    """Train and measure as `latent.train_and_measure` says, on an image set.
 
-    evaluate_on: "test", or "validation", a fifth of the training images held out from everything else, on which settings are chosen.
-    encoder: "small" or one of `encoders.encoder`. shift, flip: every training image is moved by up to so many pixels in each direction and
-    mirrored with probability 1/2, for each method alike (arora2019 mentions no augmentation).
+    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as `own_parts.encoder`. tr_tasks, track: as `latent.Measures`'.
     """
-    fit, held_out = _data(dataset, evaluate_on, run.device)
-    model = network(encoder, fit.images.shape[1:])
-    world = image_world(fit, held_out, shift=shift, flip=flip)
-    options: dict[str, Any] = {"method": method, "loss": loss, "negatives": negatives, "block": block, "fresh": fresh, "share": share}
-    options |= {"batch": batch, "epochs": epochs, "lr": lr, "weight_decay": weight_decay, "tr_tasks": tr_tasks, "track": track}
-    return learn(run, world, model, DIM, seed=seed, precision=precision, compile=compile, **options)
+    fit, held_out = ImageData(dataset, evaluate_on=evaluate_on).labelled(run.device)
+    model = representation_network(encoder, fit.images.shape[1:])
+    world, measures = image_world(fit, held_out, moved), Measures(tr_tasks=tr_tasks, track=track)
+    return train_and_measure(run, world, model, DIM, seed=seed, blocks=blocks, optimisation=optimisation, measures=measures)
 
 
-def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, *, shift: int, flip: bool) -> World:
+def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves) -> LatentWorld:
     """Both sets normalised once, channels last, on their device; training batches are cut from the set padded by its own reflection."""
-    whole = {"train": _normalised(fit.images), "test": _normalised(held_out.images)}
+    shift, flip = moved.shift, moved.flip
+    whole = {"train": normalised(fit.images), "test": normalised(held_out.images)}
     padded = (
         F.pad(whole["train"], (shift,) * 4, mode="reflect").permute(0, 2, 3, 1).contiguous()
         if shift
@@ -105,23 +105,4 @@ def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, *, shift: int
     def features(model: nn.Module, split: str) -> Tensor:
         return evaluation.features_of(model, whole[split], transform=lambda images: images, batch=500).float()
 
-    return World(fit.labels, held_out.labels, inputs, features)
-
-
-def _normalised(images: Tensor) -> Tensor:
-    return augment.normalise(images).contiguous(memory_format=torch.channels_last)
-
-
-def _data(name: str, evaluate_on: str, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """What is trained on and what is measured on."""
-    labelled = _load(name, "train", device, environment.dry())
-    if evaluate_on == "validation":
-        return datasets.holdout(labelled, 0.2, seed=0)
-    if evaluate_on != "test":
-        raise ValueError(f"evaluate_on {evaluate_on!r} is unknown; use 'test' or 'validation'")
-    return labelled, _load(name, "test", device, environment.dry())
-
-
-@functools.lru_cache(maxsize=4)  # decoding and verifying take half a second, and a process does many runs
-def _load(name: str, split: str, device: torch.device, dry: bool) -> datasets.Dataset:
-    return datasets.load(name, split, device=device)
+    return LatentWorld(fit.labels, held_out.labels, inputs, features)

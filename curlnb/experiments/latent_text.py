@@ -5,7 +5,7 @@ In `curl` the articles are the latent classes, as in the paper. In `reviews` a b
 what is measured is whether a linear classifier tells good reviews from bad ones.
 """
 
-import functools
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -15,14 +15,37 @@ from curlnb import evaluation
 from curlnb.data import datasets
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import entry_of
-from curlnb.experiments.latent import Objective, World, block_loss, learn
+from curlnb.experiments.latent import Blocks, LatentBlocks, LatentWorld, Measures, curl_block_loss, train_and_measure
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.settings import Accelerated, Optimisation, kept_in_memory, limited
 from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
 from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import train
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a sentence is represented.
+
+    encoder: "gru", a bidirectional GRU of `hidden` states a direction, of which training drops the share `dropout`; or the mean of a
+    sentence's word vectors (for method "untrained" only), "mean" as they are, "mean_centred" less the mean over all training words,
+    without which every inner product is dominated by what all English sentences have in common. words: sentences are cut behind so many
+    words, in training and in evaluation; None: not at all.
+    """
+
+    encoder: str = "gru"
+    hidden: int = 150
+    dropout: float = 0.3
+    words: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoder not in ENCODERS:
+            raise ValueError(f"encoder {self.encoder!r} is unknown; use one of {', '.join(ENCODERS)}")
 
 
 @experiment(data=lambda parameters: datasets.text_digest(parameters["dataset"]))
@@ -32,41 +55,32 @@ def curl(
     seed: int,
     dataset: str = "wiki-mini",
     evaluate_on: str = "test",
-    encoder: str = "gru",
-    hidden: int = 150,
-    dropout: float = 0.3,
-    words: int | None = None,
-    method: str = "curl",
-    loss: str = "logistic",
-    negatives: int = 8,
-    block: int = 9,
-    fresh: bool = False,
-    batch: int = 640,
-    epochs: int = 12,
-    share: float = 1.0,
-    lr: float = 1e-3,
-    weight_decay: float = 0.0,
+    reader: Reader = Reader(),
+    blocks: LatentBlocks = LatentBlocks(negatives=8, block=9),
+    optimisation: Optimisation = Optimisation(epochs=12, batch=640, weight_decay=0.0),
     tr_tasks: int = 0,
     track: bool = False,
 ) -> dict[str, Any]:
-    """Train and measure as `latent.learn` says, on the sentences of articles.
+    """Train and measure as `latent.train_and_measure` says, on the sentences of articles.
 
-    evaluate_on: "test", or "dev", the tenth on which settings are chosen. encoder: "gru", a bidirectional GRU of `hidden` states a
-    direction, or the mean of a sentence's word vectors (method "untrained" only): "mean" as they are, "mean_centred" less the mean over
-    all training words, without which every inner product is dominated by what all English sentences have in common. words: sentences are
-    cut behind so many words, in training and in evaluation; None: not at all. method: one of METHODS; for "quick_thoughts" see there,
-    block and batch are as for "curl".
+    evaluate_on: "test", or "dev", the tenth on which settings are chosen. method: one of METHODS; for "quick_thoughts" see
+    `quick_thoughts_loss`, block and batch are as for "curl". tr_tasks, track: as `latent.Measures`'.
     """
-    _check(encoder, method)
+    _check(reader, blocks.method)
     fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
-    model, dim = _model(encoder, fit, hidden, dropout)
-    world = text_world(fit, held_out, words)
-    share = 1.0 if environment.dry() else share  # synthetic articles are too short for a share of them to hold a block
-    options: dict[str, Any] = {"loss": loss, "negatives": negatives, "block": block, "fresh": fresh, "share": share, "track": track}
-    options |= {"batch": batch, "epochs": epochs, "lr": lr, "weight_decay": weight_decay, "tr_tasks": tr_tasks}
-    if method == "quick_thoughts":
-        method, options["objective"] = "curl", quick_thoughts
-    return learn(run, world, model, dim, seed=seed, method=method, ways=(2, 10), top=(1, 10), **options)
+    model, dim = _model(reader, fit)
+    objective = quick_thoughts_loss if blocks.method == "quick_thoughts" else None
+    return train_and_measure(
+        run,
+        text_world(fit, held_out, reader.words),
+        model,
+        dim,
+        seed=seed,
+        blocks=replace(blocks, method="curl") if objective else blocks,
+        optimisation=Accelerated(**asdict(optimisation)),
+        measures=Measures(ways=(2, 10), top=(1, 10), tr_tasks=tr_tasks, track=track),
+        objective=objective,
+    )
 
 
 @experiment(data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]))
@@ -77,17 +91,9 @@ def reviews(
     dataset: str = "imdb-mini",
     train_on: str | None = None,
     evaluate_on: str = "test",
-    encoder: str = "gru",
-    hidden: int = 150,
-    dropout: float = 0.3,
-    words: int | None = None,
-    method: str = "curl",
-    loss: str = "logistic",
-    negatives: int = 8,
-    block: int = 9,
-    batch: int = 640,
-    epochs: int = 4,
-    lr: float = 1e-3,
+    reader: Reader = Reader(),
+    blocks: Blocks = Blocks(negatives=8, block=9),
+    optimisation: Optimisation = Optimisation(epochs=4, batch=640, weight_decay=0.0),
 ) -> dict[str, Any]:
     """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as good or bad (arora2019, Table 2).
 
@@ -99,8 +105,8 @@ def reviews(
     A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
     probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
     """
-    _check(encoder, method)
-    if method == "supervised":
+    _check(reader, blocks.method)
+    if blocks.method == "supervised":
         raise ValueError("reviews knows no method 'supervised'; use 'curl', 'quick_thoughts' or 'untrained'")
     vectors = entry_of(train_on or dataset).vectors  # one table for all texts
     labelled = _texts(dataset, "train", run.device, vectors)
@@ -109,19 +115,18 @@ def reviews(
     else:
         held_out = _texts(dataset, evaluate_on, run.device, vectors)
     fit = _texts(train_on, "train", run.device, vectors) if train_on else labelled
-    model = _model(encoder, fit, hidden, dropout)[0].to(run.device)
+    model = _model(reader, fit)[0].to(run.device)
     metrics: dict[str, Any] = {}
-    if method != "untrained":
-        objective: Objective = quick_thoughts if method == "quick_thoughts" else lambda z, g: block_loss(z, negatives, g, loss)
-        metrics = _train_on_blocks(run, model, fit, objective, seed=seed, size=block + 1, words=words, batch=batch, epochs=epochs, lr=lr)
-    train_x, test_x = (of_reviews(encode(model, texts, words=words), texts) for texts in (labelled, held_out))
+    if blocks.method != "untrained":
+        metrics = _train_on_blocks(run, model, fit, reader.words, blocks, optimisation, seed)
+    train_x, test_x = (of_reviews(encode(model, texts, words=reader.words), texts) for texts in (labelled, held_out))
     y, test_y = _sentiment(labelled), _sentiment(held_out)
     metrics["mu_accuracy"] = evaluation.top_r(test_x @ evaluation.mean_classifier(train_x, y, 2).T, test_y, 1)
     metrics["accuracy"] = evaluation.linear_probe(train_x, y, test_x, test_y).accuracy
     return metrics
 
 
-def quick_thoughts(z: Tensor, generator: Generator | None = None) -> Tensor:
+def quick_thoughts_loss(z: Tensor, generator: Generator | None = None) -> Tensor:
     """Quick-thoughts on blocks (Logeswaran and Lee 2018, as arora2019's Table 2 uses it), 0-dim. z: [blocks, size, d].
 
     Every ordered pair of a block's points is a similar pair; the sentence is to be told from all sentences of the batch's other blocks by
@@ -158,7 +163,7 @@ def _sentiment(texts: datasets.Texts) -> Tensor:
     return texts.sentiment
 
 
-def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None) -> World:
+def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None) -> LatentWorld:
     """Articles as latent classes."""
     if fit.classes != held_out.classes and not environment.dry():
         raise ValueError(f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles")
@@ -167,68 +172,58 @@ def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None)
     def inputs(samples: Tensor, generator: Generator) -> Batch:
         return pack(fit, samples, words)
 
-    return World(fit.labels, held_out.labels, inputs, lambda model, split: encode(model, texts[split], words=words))
+    return LatentWorld(fit.labels, held_out.labels, inputs, lambda model, split: encode(model, texts[split], words=words))
 
 
 def _train_on_blocks(
-    run: Run,
-    model: nn.Module,
-    fit: datasets.Texts,
-    objective: Objective,
-    *,
-    seed: int,
-    size: int,
-    words: int | None,
-    batch: int,
-    epochs: int,
-    lr: float,
+    run: Run, model: nn.Module, fit: datasets.Texts, words: int | None, blocks: Blocks, optimisation: Optimisation, seed: int
 ) -> dict[str, Any]:
-    starts, generator = consecutive(fit, size), torch.Generator(run.device).manual_seed(seed)
-    steps, batch = torch.arange(size, device=run.device), min(batch, 2 * size) if environment.dry() else batch
+    size, generator = blocks.block + 1, torch.Generator(run.device).manual_seed(seed)
+    starts, steps = consecutive(fit, size), torch.arange(size, device=run.device)
+    optimisation = limited(optimisation, batch=2 * size)
+
+    def objective(z: Tensor) -> Tensor:
+        if blocks.method == "quick_thoughts":
+            return quick_thoughts_loss(z)
+        return curl_block_loss(z, blocks.negatives, generator, blocks.loss)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         begin = starts[torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)]
         z = model(pack(fit, (begin[:, None] + steps).flatten(), words))
-        return objective(z.float().unflatten(0, (len(samples), size)), generator), {}
+        return objective(z.float().unflatten(0, (len(samples), size))), {}
 
     log = train(
         run,
         model,
         step,
-        torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps"),
+        optimiser(model, optimisation, run.device),
         samples=len(fit) // size,
-        batch=batch // size,
-        epochs=epochs,
+        batch=optimisation.batch // size,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
     )
     return {"train_loss": log["loss"][-1]}
 
 
+@kept_in_memory(4)  # reading and numbering words takes a second
 def _texts(name: str, split: str, device: torch.device, vectors: str | None = None) -> datasets.Texts:
-    return _read(name, split, device, vectors, environment.dry())
-
-
-@functools.lru_cache(maxsize=4)  # reading and numbering words takes a second, and a process does many runs
-def _read(name: str, split: str, device: torch.device, vectors: str | None, dry: bool) -> datasets.Texts:
     return datasets.load_text(name, split, device, vectors=vectors)
 
 
-def _model(encoder: str, texts: datasets.Texts, hidden: int, dropout: float) -> tuple[nn.Module, int]:
-    if encoder != "gru":
+def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
+    if reader.encoder != "gru":
         vectors = texts.vectors
-        if encoder == "mean_centred":
+        if reader.encoder == "mean_centred":
             vectors = vectors - vectors[texts.tokens[texts.tokens != UNKNOWN]].mean(0)
             vectors[UNKNOWN] = 0
         return MeanOfVectors(vectors), vectors.shape[1]
-    model = BiGRU(texts.vectors, hidden, dropout)
+    model = BiGRU(texts.vectors, reader.hidden, reader.dropout)
     return model, model.dim
 
 
-def _check(encoder: str, method: str) -> None:
-    if encoder not in ENCODERS:
-        raise ValueError(f"encoder {encoder!r} is unknown; use one of {', '.join(ENCODERS)}")
+def _check(reader: Reader, method: str) -> None:
     if method not in METHODS:
         raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
-    if encoder != "gru" and method != "untrained":
+    if reader.encoder != "gru" and method != "untrained":
         raise ValueError(f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}")

@@ -1,6 +1,7 @@
 """MoCo-v2 with hard negatives, and with mixed ones: negatives from a queue of past keys (robinson2021, Appendix C.1 and Figure 6)."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,13 +9,56 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from curlnb import losses
-from curlnb.data import augment, datasets
-from curlnb.experiments import images
+from curlnb.data import augment
+from curlnb.experiments import images, own_parts
+from curlnb.experiments.image_data import ImageData, digest
+from curlnb.experiments.images import Architecture
 from curlnb.experiments.optimisers import optimiser, scheduler
+from curlnb.experiments.own_parts import Objective
+from curlnb.experiments.settings import Accelerated, limited
 from curlnb.models.encoders import SimCLR, follow
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import accelerated, train
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Negatives from a queue of past keys, and the loss against them.
+
+    queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed, mixed_with_query: the N, s and s' of
+    `mixed_negatives`, 0 for none. tau_plus, beta, temperature: as in `losses.contrastive_loss`. objective: None for that loss, or one's own
+    (`own_parts.Objective`), which takes no tau_plus and no beta and divides by the temperature itself. ValueError for settings that cannot
+    work together.
+    """
+
+    queue: int = 4096
+    momentum: float = 0.99
+    mix_hardest: int = 0
+    mixed: int = 0
+    mixed_with_query: int = 0
+    tau_plus: float = 0.0
+    beta: float = 0.0
+    temperature: float = 0.2
+    objective: Objective | None = None
+
+    def __post_init__(self) -> None:
+        mixed, hardest = self.mixed + self.mixed_with_query, self.mix_hardest
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}: the key network needs one in [0, 1); 1 would never move it")
+        if min(hardest, self.mixed, self.mixed_with_query) < 0 or (mixed and not 1 <= hardest <= self.queue):
+            how_many = f"{self.mixed} + {self.mixed_with_query} negatives are mixed of 1 to {self.queue} keys of the queue"
+            raise ValueError(f"mix_hardest is {hardest}: {how_many}")
+        if self.objective is not None and (self.tau_plus or self.beta):
+            raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out")
+
+
+@dataclass(frozen=True)
+class Crops:
+    """The augmentation's random crops. size: in pixels; crop_low: the least share of an image's area in one, in (0, 1]."""
+
+    size: int = 32
+    crop_low: float = 0.08
 
 
 class MoCo(nn.Module):
@@ -45,92 +89,85 @@ class MoCo(nn.Module):
         self.place.add_(len(keys)).remainder_(len(self.keys))
 
 
-@experiment(data=lambda parameters: datasets.digest(parameters["dataset"]))
+@experiment(data=digest)
 def moco_v2(
     run: Run,
     *,
     seed: int,
-    dataset: str = "cifar10-mini",
-    evaluate_on: str = "test",
-    encoder: str = "cnn",
-    queue: int = 4096,
-    momentum: float = 0.99,
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    mix_hardest: int = 0,
-    mixed: int = 0,
-    mixed_with_query: int = 0,
-    temperature: float = 0.2,
-    epochs: int = 10,
-    batch: int = 256,
-    size: int = 32,
-    crop_low: float = 0.08,
+    data: ImageData = ImageData(),
+    architecture: Architecture = Architecture(bn_groups=8),
+    loss: Queue = Queue(),
+    crops: Crops = Crops(),
+    optimisation: Accelerated = Accelerated(),
     optimizer: str = "adam",
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
     cosine: bool = False,
-    bn_groups: int = 8,
-    precision: str = "float32",
-    compile: bool = False,
 ) -> dict[str, Any]:
     """Train an encoder against a queue of K keys that a slow copy of it made of earlier batches, and evaluate it as `images.simclr`.
 
-    queue: K, which is the loss's N; momentum: of the key network; tau_plus, beta: as in `losses.contrastive_loss`. mix_hardest, mixed,
-    mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. optimizer, cosine: see `optimisers`. crop_low: the least share of
-    an image's area in a crop. bn_groups: parts of the batch that batch norm takes statistics of. The keys' images are shuffled, so that
-    a query and its key meet different company there: else the batch's statistics tell which key is whose. With 1 group the statistics
-    are those of the whole batch for both, and shuffling cannot help.
+    The keys' images are shuffled, so that a query and its key meet different company in the parts of the batch that batch norm takes
+    statistics of (`bn_groups`): else the batch's statistics tell which key is whose. With 1 group the statistics are those of the whole
+    batch for both, and shuffling cannot help. optimizer, cosine: see `optimisers`.
     Returns what `images.evaluate` does, loss of the last epoch, guessed (the share of queries that are closer to their key than to all of
     the queue) and own (the share whose own image is in the queue), both of the last epoch.
-    ValueError, in one line, for a queue smaller than a batch or than mix_hardest, and for a momentum outside [0, 1).
+    ValueError, in one line, for a queue smaller than a batch.
     """
-    data, labelled, held_out = images.splits(dataset, "train", evaluate_on, run.device)
-    if environment.dry():
-        batch, queue, bn_groups, mix_hardest = 4, 8, min(bn_groups, 2), min(mix_hardest, 8)
-    check(queue, batch, momentum, mix_hardest, mixed, mixed_with_query)
-    query = images.network(encoder, data.images.shape[1], bn_groups).to(run.device)
-    model = MoCo(query, queue, dimension(query)).to(run.device)
-    optimizer_ = optimiser(optimizer, model, lr, weight_decay, run.device)
+    pictures, labelled, held_out = data.load(run.device)
+    optimisation, loss = limited(optimisation, batch=4), limited(loss, queue=8, mix_hardest=8)
+    if loss.queue < optimisation.batch:
+        least = optimisation.batch
+        raise ValueError(f"queue is {loss.queue}, smaller than a batch of {least}, which would overwrite itself: give it {least} or more")
+    channels, height, width = pictures.images.shape[1:]
+    groups = limited(architecture, bn_groups=2).bn_groups or 1
+    query = images.network(architecture.encoder, channels, groups, crops.size).to(run.device)
+    model = MoCo(query, loss.queue, dimension(query)).to(run.device)
+    adam_or_sgd = optimiser(model, optimisation, run.device, optimizer)
     generator = torch.Generator(run.device).manual_seed(seed)
-    height, width = data.images.shape[2:]
 
     def view(samples: Tensor) -> Tensor:
-        parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=data.images.shape[1] == 3)
-        return augment.apply(data.images.index_select(0, samples), parameters, size=size).contiguous(memory_format=torch.channels_last)
+        parameters = augment.draw(len(samples), height, width, generator, scale=(crops.crop_low, 1.0), colour=channels == 3)
+        views = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size)
+        return views.contiguous(memory_format=torch.channels_last)
 
-    embed = accelerated(lambda x: model.query(x)[1], run, precision=precision, compile=compile)
-    embed_key = accelerated(lambda x: model.key(x)[1], run, precision=precision, compile=compile)
+    embed, embed_key = (
+        accelerated(project, run, precision=optimisation.precision, compile=optimisation.compile)
+        for project in (lambda x: model.query(x)[1], lambda x: model.key(x)[1])
+    )
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        follow(model.key, model.query, 1 - momentum)
+        follow(model.key, model.query, 1 - loss.momentum)
         q = embed(view(samples))
         order = torch.randperm(len(samples), generator=generator, device=samples.device)
         with torch.no_grad():
             shuffled = embed_key(view(samples[order]))
             k = torch.empty_like(shuffled).index_copy_(0, order, shuffled)
-        pos, neg = similarities(q, k, model.keys)
-        more = mixed_negatives(q.detach(), neg.detach(), model.keys, mix_hardest, mixed, mixed_with_query, generator)
-        every = neg if more is None else torch.cat([neg, similarities(q, k, more)[1]], 1)
-        loss, clamped = losses.loss_and_clamped(pos, every, temperature=temperature, tau_plus=tau_plus, beta=beta)
+        pos, neg = query_key_similarities(q, k, model.keys)
+        more = mixed_negatives(q.detach(), neg.detach(), model.keys, loss.mix_hardest, loss.mixed, loss.mixed_with_query, generator)
+        every = neg if more is None else torch.cat([neg, query_key_similarities(q, k, more)[1]], 1)
+        if loss.objective is None:
+            each, clamped = losses.loss_and_clamped(
+                pos, every, temperature=loss.temperature, tau_plus=loss.tau_plus, beta=loss.beta
+            )
+        else:
+            each, clamped = own_parts.losses_of(loss.objective, pos, every), pos.new_zeros(())
         seen = {
             "guessed": (pos > neg.amax(1)).float().mean(),
             "own": (model.owner == samples[:, None]).any(1).float().mean(),
             "clamped": clamped,
         }
         model.enqueue(k, samples)
-        return loss.mean(), seen
+        return each.mean(), seen
 
     log = train(
         run,
         model,
         step,
-        optimizer_,
-        samples=len(data.images),
-        batch=batch,
-        epochs=epochs,
+        adam_or_sgd,
+        samples=len(pictures),
+        batch=optimisation.batch,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
-        before_step=scheduler(optimizer_, lr, cosine=cosine),
+        before_step=scheduler(adam_or_sgd, optimisation.lr, cosine=cosine),
     )
     return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)
 
@@ -140,7 +177,7 @@ def dimension(network: SimCLR) -> int:
     return [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)][-1].out_features
 
 
-def similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+def query_key_similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """pos [B], each query with its own key, and neg [B, K], with the queue's keys [K, d] or with keys of its own [B, K, d].
 
     q, k: [B, d] unit vectors. Gradients reach the queries only. Computed in float32 at least, also under autocast.
@@ -173,13 +210,3 @@ def mixed_negatives(
     between = torch.lerp(draw(mixed), draw(mixed), a)
     towards = torch.lerp(draw(mixed_with_query), q[:, None].expand(-1, mixed_with_query, -1), b)
     return F.normalize(torch.cat([between, towards], 1), dim=2)
-
-
-def check(queue: int, batch: int, momentum: float, hardest: int, mixed: int, mixed_with_query: int) -> None:
-    """ValueError, in one line, for settings that cannot work together."""
-    if queue < batch:
-        raise ValueError(f"queue is {queue}, smaller than a batch of {batch}, which would overwrite itself: give it {batch} or more")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum is {momentum}: the key network needs one in [0, 1); 1 would never move it")
-    if min(hardest, mixed, mixed_with_query) < 0 or (mixed + mixed_with_query and not 1 <= hardest <= queue):
-        raise ValueError(f"mix_hardest is {hardest}: {mixed} + {mixed_with_query} negatives are mixed of 1 to {queue} keys of the queue")

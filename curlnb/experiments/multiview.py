@@ -1,5 +1,6 @@
 """Contrastive multiview coding of images: lightness against colour, biased and debiased (chuang2020, Section 5.2 and Table 1)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,9 +10,13 @@ from torch import Tensor, nn
 from curlnb import evaluation, losses
 from curlnb.data import augment, datasets
 from curlnb.experiments import images, moco
+from curlnb.experiments.image_data import ImageData, digest
+from curlnb.experiments.moco import Crops
 from curlnb.experiments.optimisers import optimiser, scheduler
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.experiments.own_parts import MakeEncoder
+from curlnb.experiments.settings import Accelerated, limited
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import accelerated, train
 
 BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
@@ -58,9 +63,9 @@ class Multiview(nn.Module):
 
     bank: Tensor
 
-    def __init__(self, name: str, bank: int = 0) -> None:
+    def __init__(self, encoder: str | MakeEncoder, bank: int = 0, size: int = 32) -> None:
         super().__init__()
-        self.light, self.colour = (images.network(name, channels) for channels in (1, 2))
+        self.light, self.colour = (images.network(encoder, channels, size=size) for channels in (1, 2))
         dim = moco.dimension(self.light)
         self.register_buffer("bank", F.normalize(torch.randn(2, bank, dim), dim=2))
 
@@ -88,65 +93,68 @@ class Features(nn.Module):
         return torch.cat([self.model.light(light)[0], self.model.colour(colour)[0]], 1)
 
 
-@experiment(data=images.digest)
+@dataclass(frozen=True)
+class Bank:
+    """Where negatives come from, and the loss against them.
+
+    bank: False takes the other images of the batch; True a memory bank of all training images, of which `negatives` are drawn for each
+    anchor, with replacement and never its own image. negatives: None without a bank, else a number. tau_plus: the class prior of the
+    debiased loss in [0, 1), 0 for the biased one, M = 1; temperature > 0. ValueError for negatives that do not fit `bank`.
+    """
+
+    bank: bool = False
+    negatives: int | None = None
+    tau_plus: float = 0.0
+    temperature: float = 0.07
+
+    def __post_init__(self) -> None:
+        if self.bank != (self.negatives is not None):
+            needed = "a bank needs a number of negatives, a batch takes all it has (None)"
+            raise ValueError(f"negatives is {self.negatives!r} with bank={self.bank}: {needed}")
+
+
+@experiment(data=digest)
 def cmc(
     run: Run,
     *,
     seed: int,
-    dataset: str = "cifar10-mini",
-    evaluate_on: str = "test",
-    encoder: str = "cnn",
-    tau_plus: float = 0.0,
-    bank: bool = False,
-    negatives: int | None = None,
-    temperature: float = 0.07,
-    epochs: int = 10,
-    batch: int = 256,
-    size: int = 32,
-    crop_low: float = 0.2,
+    data: ImageData = ImageData(),
+    encoder: str | MakeEncoder = "cnn",
+    loss: Bank = Bank(),
+    crops: Crops = Crops(crop_low=0.2),
+    optimisation: Accelerated = Accelerated(),
     optimizer: str = "adam",
-    lr: float = 1e-3,
-    weight_decay: float = 1e-6,
     milestones: list[float] | None = None,
-    precision: str = "float32",
-    compile: bool = False,
 ) -> dict[str, Any]:
     """Train an encoder of lightness and one of colour to find each other's view of an image, and probe their features together.
 
-    dataset: an image set with colour, or "imagenet100" (see `datasets.imagenet100`). tau_plus: the class prior of the debiased loss, 0 for
-    the biased one, M = 1. bank: False takes the other images of the batch as negatives; True a memory bank of all training images, of
-    which `negatives` are drawn for each anchor, with replacement and never its own image. negatives: None without a bank, else a number.
-    crop_low: the least share of an image's area in a crop, of which both views are made; there is no other augmentation but flips.
-    optimizer, milestones: see `optimisers`.
+    data: an image set with colour. encoder: as `images.Architecture`'s, made once of 1 channel and once of 2. Both views are made of one
+    crop; there is no other augmentation but flips. optimizer, milestones: see `optimisers`.
     Returns linear, linear_top5 and knn (shares, of the evaluation split, on both encoders' features side by side), linear_light and
     linear_colour (of one encoder alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch, aligned (mean
     similarity of an image's two views) and floor (list, over FLOORS: the trained model's anchors on the floor at other t and tau+, in
-    batches of the evaluation split). ValueError for a grey data set, and for negatives that do not fit `bank`.
+    batches of the evaluation split). ValueError for a grey data set.
     """
-    if bank != (negatives is not None):
-        raise ValueError(
-            f"negatives is {negatives!r} with bank={bank}: a bank needs a number of negatives, a batch takes all it has (None)"
-        )
-    data, labelled, held_out = images.splits(dataset, "train", evaluate_on, run.device)
-    if data.images.shape[1] != 3:
-        raise ValueError(f"{dataset} has {data.images.shape[1]} channel: contrastive multiview coding needs colour, three channels")
-    if environment.dry():
-        batch, negatives, size = min(batch, 4), min(negatives, 8) if negatives else None, min(size, 64)
-    model = Multiview(encoder, len(data.images) if bank else 0).to(run.device)
-    optimizer_ = optimiser(optimizer, model, lr, weight_decay, run.device)
+    pictures, labelled, held_out = data.load(run.device)
+    channels, height, width = pictures.images.shape[1:]
+    if channels != 3:
+        raise ValueError(f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, three channels")
+    optimisation, loss, crops = limited(optimisation, batch=4), limited(loss, negatives=8), limited(crops, size=64)
+    model = Multiview(encoder, len(pictures) if loss.bank else 0, crops.size).to(run.device)
+    adam_or_sgd = optimiser(model, optimisation, run.device, optimizer)
     generator = torch.Generator(run.device).manual_seed(seed)
-    height, width = data.images.shape[2:]
-
-    embed = accelerated(model, run, precision=precision, compile=compile)
+    embed = accelerated(model, run, precision=optimisation.precision, compile=optimisation.compile)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        parameters = augment.draw(len(samples), height, width, generator, scale=(crop_low, 1.0), colour=False, blur=False)
-        crops = augment.apply(data.images.index_select(0, samples), parameters, size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
-        light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(crops)))
-        scores = from_bank(light, colour, model.bank, samples, negatives, generator) if bank and negatives else in_batch(light, colour)
-        found, floored = zip(*(_loss(pos, neg, temperature, tau_plus) for pos, neg in scores), strict=True)
-        if bank:
+        parameters = augment.draw(len(samples), height, width, generator, scale=(crops.crop_low, 1.0), colour=False, blur=False)
+        cut = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size, mean=(0.0,) * 3, std=(1.0,) * 3)
+        light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(cut)))
+        if loss.negatives:
+            scores = from_bank(light, colour, model.bank, samples, loss.negatives, generator)
             model.remember(samples, light.detach(), colour.detach())
+        else:
+            scores = in_batch(light, colour)
+        found, floored = zip(*(_loss(pos, neg, loss.temperature, loss.tau_plus) for pos, neg in scores), strict=True)
         seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
         return torch.stack(found).sum(), seen
 
@@ -154,15 +162,15 @@ def cmc(
         run,
         model,
         step,
-        optimizer_,
-        samples=len(data.images),
-        batch=batch,
-        epochs=epochs,
+        adam_or_sgd,
+        samples=len(pictures),
+        batch=optimisation.batch,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
-        before_step=scheduler(optimizer_, lr, milestones=milestones or ()),
+        before_step=scheduler(adam_or_sgd, optimisation.lr, milestones=milestones or ()),
     )
-    return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, batch)} | images.last(log)
+    return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, optimisation.batch)} | images.last(log)
 
 
 def in_batch(light: Tensor, colour: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

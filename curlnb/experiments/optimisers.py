@@ -1,4 +1,4 @@
-"""The two optimisers and three schedules of the rate that the papers' image experiments use besides plain Adam."""
+"""The two optimisers and three schedules of the learning rate that the papers' experiments use."""
 
 import bisect
 import math
@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from curlnb.experiments.settings import Optimisation
+
 OPTIMISERS = ("adam", "sgd")
 MOMENTUM = 0.9  # of SGD, in the code released with MoCo and with contrastive multiview coding
 DROP = 0.1  # by which the rate is multiplied at a milestone, there too
 
 
-def optimiser(name: str, model: nn.Module, lr: float, weight_decay: float, device: torch.device) -> torch.optim.Optimizer:
+def optimiser(model: nn.Module, settings: Optimisation, device: torch.device, name: str = "adam") -> torch.optim.Optimizer:
     """Over those of model's parameters that are trained. name: one of OPTIMISERS. ValueError for another."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    lr, weight_decay, fused = settings.lr, settings.weight_decay, device.type != "mps"
     if name == "adam":
-        return torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay, fused=device.type != "mps")
+        return torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay, fused=fused)
     if name == "sgd":
-        return torch.optim.SGD(trained, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, fused=device.type != "mps")
+        return torch.optim.SGD(trained, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, fused=fused)
     raise ValueError(f"optimiser {name!r} is unknown; use one of {', '.join(OPTIMISERS)}")
 
 

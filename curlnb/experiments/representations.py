@@ -1,6 +1,7 @@
 """What a trained encoder's space looks like: a picture of it, its similarities, its hard negatives (chuang2020, Figure 5; robinson2021,
 Figures 5, 8 to 10 and 12). The training is `images.fit`'s; what is kept is small enough to be committed."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import evaluation
-from curlnb.experiments import images
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.experiments import image_data, images
+from curlnb.experiments.image_data import ImageData
+from curlnb.experiments.images import Architecture, Contrast, Monitor, Pairing
+from curlnb.experiments.settings import Accelerated
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 
 BINS = 50  # of the histograms, over [-1, 1]
 NEIGHBOURS = 10  # that vote in the picture and among the same points' features
@@ -18,43 +22,60 @@ BETAS = (0.0, 0.5, 1.0, 2.0, 6.0)  # at which the weights' share on false negati
 SCALE = 1000  # pictures are kept as whole thousandths of their half width
 
 
-@experiment(data=images.digest, extends=images.fit)
+@dataclass(frozen=True)
+class Pictures:
+    """What is shown of a representation.
+
+    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's. drawn: images in the batch from which
+    robinson2021's Figure 12 takes its negatives; anchors: how many of them are kept as examples, one a class; shown: negatives of each.
+    """
+
+    points: int = 500
+    perplexity: float = 30.0
+    drawn: int = 128
+    anchors: int = 4
+    shown: int = 10
+
+
+@experiment(data=image_data.digest, training=images.fit)
 def look(
     run: Run,
     *,
     seed: int,
-    points: int = 500,
-    perplexity: float = 30.0,
-    drawn: int = 128,
-    anchors: int = 4,
-    shown: int = 10,
-    **training: Any,
+    data: ImageData = ImageData(),
+    architecture: Architecture = Architecture(),
+    pairing: Pairing = Pairing(),
+    loss: Contrast = Contrast(),
+    optimisation: Accelerated = Accelerated(),
+    monitor: Monitor = Monitor(),
+    pictures: Pictures = Pictures(),
 ) -> dict[str, Any]:
-    """Train as `images.simclr` does (`training` are the arguments of `images.fit`), then look at the evaluation split's embeddings.
+    """Train as `images.fit` says, then look at the evaluation split's embeddings.
 
-    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's. drawn: images in the batch from which
-    robinson2021's Figure 12 takes its negatives; anchors: how many of them are kept as examples, one a class; shown: negatives of each.
     Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the head, which classifiers read, and
     the *projections*, after it, on which the loss acts.
-    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarities` measure, and
-    picture_* (see `picture`, `hardest`), which are for the eye: on another machine they come out otherwise.
+    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarity_histograms`
+    measure, and picture_* (see `picture`, `hardest_negatives`), which are for the eye: on another machine they come out otherwise.
     """
-    fitted = images.fit(run, seed=seed, **training)
+    fitted = images.fit(
+        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
+    )
     held_out, labelled = fitted.held_out, fitted.labelled
-    train_features, features = images.features(fitted.model.encoder, labelled), images.features(fitted.model.encoder, held_out)
-    projections = images.features(Projections(fitted.model), held_out)
-    some = images.first_of_each(held_out.labels, points)
+    train_features, features = image_data.features(fitted.model.encoder, labelled), image_data.features(fitted.model.encoder, held_out)
+    projections = image_data.features(Projections(fitted.model), held_out)
+    some = image_data.first_of_each(held_out.labels, pictures.points)
+    few, few_labels = features[some].cpu(), held_out.labels[some].cpu()  # where t-SNE is computed
     probe = evaluation.linear_probe(train_features, labelled.labels, features, held_out.labels)
     metrics: dict[str, Any] = {
         "knn": evaluation.knn(train_features, labelled.labels, features, held_out.labels, k=min(200, len(train_features))),
         "linear": probe.accuracy,
     }
-    metrics |= {f"features_{name}": value for name, value in neighbourhood(features[some], held_out.labels[some]).items()}
-    metrics |= {f"features_{name}": value for name, value in similarities(features, held_out.labels).items()}
-    metrics |= {f"projections_{name}": value for name, value in similarities(projections, held_out.labels).items()}
-    flat = picture(features[some], perplexity=perplexity, seed=seed)
-    metrics |= {f"picture_{name}": value for name, value in neighbourhood(flat, held_out.labels[some], cosine=False).items()}
-    metrics |= hardest(projections, held_out.labels, drawn=drawn, anchors=anchors, shown=shown, temperature=training["temperature"])
+    metrics |= {f"features_{name}": value for name, value in neighbourhood(few, few_labels).items()}
+    metrics |= {f"features_{name}": value for name, value in similarity_histograms(features, held_out.labels).items()}
+    metrics |= {f"projections_{name}": value for name, value in similarity_histograms(projections, held_out.labels).items()}
+    flat = picture(few, perplexity=pictures.perplexity, seed=seed)
+    metrics |= {f"picture_{name}": value for name, value in neighbourhood(flat, few_labels, cosine=False).items()}
+    metrics |= hardest_negatives(projections, held_out.labels, pictures, loss.temperature)
     metrics |= {"picture_points": some.tolist(), "picture_tsne": flat.round().int().tolist()}
     return metrics | images.last(fitted.log)
 
@@ -64,8 +85,7 @@ def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
     from sklearn.manifold import TSNE
 
     x = nn.functional.normalize(features, dim=1).double().cpu().numpy()  # on the sphere, Euclid's distance orders as the cosine does
-    few = environment.dry() or len(x) < 50
-    steps, start = (250, "random") if few else (1000, "pca")
+    steps, start = (1000, "pca") if len(x) >= 50 else (250, "random")
     tsne = TSNE(perplexity=min(perplexity, (len(x) - 1) / 3), init=start, random_state=seed, max_iter=steps)
     flat = torch.from_numpy(np.asarray(tsne.fit_transform(x), dtype=np.float64))
     flat = flat - flat.mean(0)
@@ -100,7 +120,7 @@ def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> 
     }
 
 
-def similarities(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
+def similarity_histograms(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
     """Cosine similarity of all pairs of points [n, d], by whether their labels agree (robinson2021, Figures 5 and 8 to 10).
 
     same, different: shares of the pairs in each of BINS bins over [-1, 1]; overlap: of the two, on bins of a tenth of that width; auc: the
@@ -130,8 +150,8 @@ def overlap(one: Tensor, other: Tensor) -> float:
     return float(torch.minimum(one / one.sum(), other / other.sum()).sum())
 
 
-def hardest(embedding: Tensor, labels: Tensor, *, drawn: int, anchors: int, shown: int, temperature: float) -> dict[str, Any]:
-    """Hard negatives in batches of `drawn` points of embedding [n, d] (robinson2021, Figure 12), and how many are false ones.
+def hardest_negatives(embedding: Tensor, labels: Tensor, pictures: Pictures, temperature: float) -> dict[str, Any]:
+    """Hard negatives in batches of `pictures.drawn` points of embedding [n, d] (robinson2021, Figure 12), and how many are false ones.
 
     Batches are drawn without replacement, the same for every encoder; every point of a batch is an anchor, the others its negatives.
     false_hardest: the share of the anchor's class among its `shown` most similar negatives; false_uniform: among all; false_weight: for
@@ -142,27 +162,27 @@ def hardest(embedding: Tensor, labels: Tensor, *, drawn: int, anchors: int, show
     labels = labels.cpu()
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(unit), generator=generator)
-    drawn = min(drawn, len(unit))
-    shown = min(shown, drawn - 1)
+    drawn = min(pictures.drawn, len(unit))
+    shown = min(pictures.shown, drawn - 1)
     found: list[Tensor] = []
-    pictures: dict[str, Any] = {}
+    examples: dict[str, Any] = {}
     for batch in order[: len(order) // drawn * drawn].split(drawn):
         cosine = (unit[batch] @ unit[batch].T).fill_diagonal_(-torch.inf)
         top = cosine.topk(shown, 1).indices  # [drawn, shown]
         false = (labels[batch][:, None] == labels[batch]).float().fill_diagonal_(0)
         weight = torch.stack([((beta / temperature * cosine).fill_diagonal_(-torch.inf)).softmax(1).mul(false).sum(1) for beta in BETAS])
         found.append(torch.stack([false.gather(1, top).mean(1), false.sum(1) / (drawn - 1), *weight]))  # [2 + betas, drawn]
-        if not pictures:
+        if not examples:
             own = labels[batch]
-            chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][:anchors]
+            chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][: pictures.anchors]
             others = [torch.randperm(drawn - 1, generator=generator)[:shown] for _ in chosen]
-            pictures = {
+            examples = {
                 "picture_anchors": batch[chosen].tolist(),
                 "picture_hardest": batch[top[chosen]].tolist(),
                 "picture_random": [batch[other + (other >= at)].tolist() for at, other in zip(chosen, others, strict=True)],
             }
     shares = [round(share, 4) for share in torch.cat(found, 1).mean(1).tolist()]
-    return {"false_hardest": shares[0], "false_uniform": shares[1], "false_weight": shares[2:], **pictures}
+    return {"false_hardest": shares[0], "false_uniform": shares[1], "false_weight": shares[2:], **examples}
 
 
 class Projections(nn.Module):

@@ -5,9 +5,8 @@ A batch is B consecutive sentences of books. Two encoders f and g read each of t
 the sentences before and after it from the others of the batch. A sentence's representation is f(x) and g(x) side by side.
 """
 
-import functools
 import re
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -17,13 +16,75 @@ from curlnb import losses
 from curlnb.data import sentences, texts
 from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
+from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.settings import Optimisation, kept_in_memory, limited
 from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
-from curlnb.runs import environment
-from curlnb.runs.store import Run, experiment
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import TrainingError, train
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")
+
+
+@dataclass(frozen=True)
+class NeighbourContrast:
+    """What is trained, and by which loss.
+
+    method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta (`neighbour_loss`); "untrained" leaves the
+    random encoders as they are; "mean" is the mean of a sentence's word vectors. tau_plus, beta, weight_clip, floor: as
+    `losses.contrastive_loss`. diagonal, sibling: as `columns`. ValueError for an unknown method, and for what it does not take.
+    """
+
+    method: str = "biased"
+    tau_plus: float = 0.0
+    beta: float = 0.0
+    weight_clip: str | None = "rescale"
+    floor: str | float | None = "sphere"
+    diagonal: str = "out"
+    sibling: str = "out"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method {self.method!r} is unknown; use one of {', '.join(METHODS)}")
+        if (self.tau_plus and self.method not in ("debiased", "hard")) or (self.beta and self.method != "hard"):
+            refused = "beta" if self.beta else "tau_plus"
+            raise ValueError(f"method {self.method!r} takes no {refused}; 'debiased' takes tau_plus, 'hard' both")
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `neighbour_loss`."""
+        return {name: value for name, value in asdict(self).items() if name != "method"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How sentences are read.
+
+    hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own fixed word vectors, else
+    trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent words. words: the books'
+    sentences are cut behind so many; the tasks' are read whole. first: train on the books' first so many sentences only.
+    """
+
+    hidden: int = 64
+    word_dim: int | None = None
+    vocabulary: int = 50_000
+    words: int = 30
+    first: int | None = None
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What is measured. tasks: of SentEval's, by name; folds, inner: as `sentence_tasks.cross_validated`; evaluate_tasks: False leaves the
+    tasks out."""
+
+    tasks: tuple[str, ...] | list[str] = ("MR", "CR", "SUBJ", "TREC")
+    folds: int = 10
+    inner: int = 9
+    evaluate_tasks: bool = True
+
+    @property
+    def evaluated(self) -> list[str]:
+        return list(self.tasks) if self.evaluate_tasks else []
 
 
 @experiment(data=lambda p: "".join(sentences.digest(name) for name in dict.fromkeys((p["dataset"], *p["tasks"]))))
@@ -32,69 +93,42 @@ def quick_thoughts(
     *,
     seed: int,
     dataset: str = "books-mini",
-    tasks: tuple[str, ...] | list[str] = ("MR", "CR", "SUBJ", "TREC"),
-    method: str = "biased",
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    weight_clip: str | None = "rescale",
-    floor: str | float | None = "sphere",
-    diagonal: str = "out",
-    sibling: str = "out",
-    hidden: int = 64,
-    word_dim: int | None = None,
-    vocabulary: int = 50_000,
-    words: int = 30,
-    first: int | None = None,
-    batch: int = 400,
-    epochs: int = 1,
-    lr: float = 5e-4,
+    tasks: Tasks = Tasks(),
+    loss: NeighbourContrast = NeighbourContrast(),
+    reading: Reading = Reading(),
+    optimisation: Optimisation = Optimisation(epochs=1, batch=400, lr=5e-4, weight_decay=0.0),
     clip_norm: float = 5.0,
-    folds: int = 10,
-    inner: int = 9,
-    evaluate_tasks: bool = True,
 ) -> dict[str, Any]:
     """Train on the books' training split, then measure next-sentence retrieval on its held-out book and the tasks by SentEval's protocol.
 
-    method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta (`objective`); "untrained" leaves the random
-    encoders as they are; "mean" is the mean of a sentence's word vectors. weight_clip, floor: as `losses.contrastive_loss`. diagonal,
-    sibling: as `columns`. hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own
-    fixed word vectors, else trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent
-    words. words: the books' sentences are cut behind so many; the tasks' are read whole. first: train on the books' first so many
-    sentences only. epochs: passes over the books. clip_norm: gradients longer than that are shortened. inner: as
-    `senteval.cross_validated`.
-
+    clip_norm: gradients longer than that are shortened.
     Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and MSRP_f1; next (share of
     held-out sentences whose successor has the highest score of its batch); for trained methods by the end of training loss, clamped (share
     of anchors on the floor), positive and negative (mean scores), norm (mean length of f(x)); diverged (1 where the loss ceased to be
-    finite at the step `diverged_at`, and everything else is None). ValueError for an unknown method, and for fewer sentences than a batch.
+    finite at the step `diverged_at`, and everything else is None). ValueError for fewer sentences than a batch.
     """
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
-    if (tau_plus and method not in ("debiased", "hard")) or (beta and method != "hard"):
-        raise ValueError(f"method {method!r} takes no {'beta' if beta else 'tau_plus'}; 'debiased' takes tau_plus, 'hard' both")
-    if environment.dry():
-        batch, words, hidden, inner = min(batch, 20), min(words, 8), min(hidden, 8), 1
-    word_dim = None if method == "mean" else word_dim  # which takes the vectors that there are
-    books, number = _books(dataset, "train", run.device, word_dim, vocabulary, environment.dry())
-    model = encoders(books, hidden, word_dim, mean=method == "mean").to(run.device)
+    optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
+    tasks, mean = limited(tasks, inner=1), loss.method == "mean"
+    word_dim = None if mean else reading.word_dim  # the mean takes the vectors that there are
+    books, number = _books(dataset, run.device, word_dim, reading.vocabulary)
+    model = encoders(books, reading.hidden, word_dim, mean=mean).to(run.device)
     log: dict[str, list[float]] = {}
-    if method in OBJECTIVES:
-        options = {"tau_plus": tau_plus, "beta": beta, "weight_clip": weight_clip, "floor": floor, "diagonal": diagonal, "sibling": sibling}
+    if loss.method in OBJECTIVES:
         try:
-            log = learn(
-                run, model, books, options, seed=seed, words=words, first=first, batch=batch, epochs=epochs, lr=lr, clip_norm=clip_norm
-            )
+            log = train_encoders(run, model, books, loss, reading, optimisation, clip_norm=clip_norm, seed=seed)
         except TrainingError as error:
-            if floor is not None:
+            if loss.floor is not None:
                 raise
-            return _diverged(tasks if evaluate_tasks else (), str(error))
+            return _diverged(tasks.evaluated, str(error))
     metrics: dict[str, Any] = {"diverged": 0.0, "diverged_at": None, **{name: curve[-1] for name, curve in log.items()}}
     metrics |= {f"{name}_curve": [round(value, 5) for value in curve] for name, curve in log.items() if len(curve) > 1}
-    metrics["next"] = (
-        None if method == "mean" else next_sentence(model, _held_out(dataset, run.device, number, environment.dry()), words, batch)
-    )
-    for task in tasks if evaluate_tasks else ():
-        score = judge(model, task, books, number, run.device, folds, inner)
+    metrics["next"] = None
+    if not mean:
+        split = "dev" if "dev" in texts.entry_of(dataset).splits else "train"
+        held_out = _renumbered(_read(dataset, split, run.device, None), number)
+        metrics["next"] = next_sentence(model, held_out, reading.words, optimisation.batch)
+    for task in tasks.evaluated:
+        score = task_score(model, task, books, number, run.device, tasks.folds, tasks.inner)
         metrics |= {task: score.accuracy, f"{task}_dev": score.dev} | ({"MSRP_f1": score.f1} if task == "MSRP" else {})
     return metrics
 
@@ -159,7 +193,7 @@ def columns(own: Tensor, diagonal: str = "out", sibling: str = "out") -> tuple[T
     return there, near, negative
 
 
-def objective(
+def neighbour_loss(
     scores: Tensor,
     own: Tensor,
     *,
@@ -201,7 +235,7 @@ def objective(
 # --- training
 
 
-def blocks(count: int, batch: int) -> int:
+def batches_of(count: int, batch: int) -> int:
     """How many batches of consecutive sentences `count` sentences give, what is left over at the end dropped. ValueError if none."""
     if batch < 4:
         raise ValueError(f"a batch of {batch} consecutive sentences is too small: two neighbours and a negative need 4")
@@ -210,27 +244,24 @@ def blocks(count: int, batch: int) -> int:
     return count // batch
 
 
-def learn(
+def train_encoders(
     run: Run,
     model: nn.Module,
     books: Texts,
-    options: dict[str, Any],
+    loss: NeighbourContrast,
+    reading: Reading,
+    optimisation: Optimisation,
     *,
-    seed: int,
-    words: int,
-    first: int | None,
-    batch: int,
-    epochs: int,
-    lr: float,
     clip_norm: float,
+    seed: int,
 ) -> dict[str, list[float]]:
-    """Train f and g on batches of consecutive sentences, in random order. options: of `objective`. Returns the log, a number an epoch.
+    """Train f and g on batches of consecutive sentences, in random order. Returns the log, a number an epoch.
 
     TrainingError where the loss is not finite.
     """
     assert isinstance(model, TwoEncoders)
-    count, place = blocks(len(books) if first is None else min(first, len(books)), batch), torch.arange(batch, device=run.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=run.device.type != "mps")
+    batch, place = optimisation.batch, torch.arange(optimisation.batch, device=run.device)
+    optimizer = optimiser(model, optimisation, run.device)
 
     def shorten(*_: Any) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
@@ -239,25 +270,25 @@ def learn(
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         samples = index * batch + place
-        read = pack(books, samples, words)
+        read = pack(books, samples, reading.words)
         f, g = model.f(read).float(), model.g(read).float()
-        loss, about = objective(f @ g.T, books.labels[samples], **options)
-        return loss, about | {"norm": f.detach().norm(dim=1).mean()}
+        value, about = neighbour_loss(f @ g.T, books.labels[samples], **loss.options())
+        return value, about | {"norm": f.detach().norm(dim=1).mean()}
 
     return train(
         run,
         model,
         step,
         optimizer,
-        samples=count,
+        samples=batches_of(len(books) if reading.first is None else min(reading.first, len(books)), batch),
         batch=1,
-        epochs=epochs,
+        epochs=optimisation.epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
     )
 
 
-def _diverged(tasks: tuple[str, ...] | list[str], said: str) -> dict[str, Any]:
+def _diverged(tasks: list[str], said: str) -> dict[str, Any]:
     step = re.search(r"at step (\d+)", said)
     names = ["next", "loss", "clamped", "positive", "negative", "norm", *tasks, *(f"{task}_dev" for task in tasks)]
     return {"diverged": 1.0, "diverged_at": int(step[1]) if step else None, **dict.fromkeys(names)}
@@ -272,13 +303,13 @@ def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> flo
     z = encode(model, books, words=words)
     half, size = z.shape[1] // 2, min(batch, len(books))
     right = []
-    for own in torch.arange(blocks(len(books), size) * size, device=z.device).split(size):
+    for own in torch.arange(batches_of(len(books), size) * size, device=z.device).split(size):
         scores = (z[own, :half] @ z[own, half:].T).fill_diagonal_(-torch.inf)
         right.append(scores.argmax(1)[:-1] == torch.arange(1, size, device=z.device))
     return float(torch.cat(right).float().mean())
 
 
-def judge(
+def task_score(
     model: nn.Module,
     task: str,
     books: Texts,
@@ -290,7 +321,7 @@ def judge(
     """A task by SentEval's protocol. number: the vocabulary of `sentences.most_frequent`, if the books have one of their own."""
 
     def features(split: str) -> tuple[Tensor, Tensor]:
-        data = _renumbered(_read(task, split, device, texts.entry_of(books.name).vectors, environment.dry()), number)
+        data = _renumbered(_read(task, split, device, texts.entry_of(books.name).vectors), number)
         z = encode(model, data)  # whole sentences, however short those of training were cut
         assert data.sentiment is not None
         return sentence_tasks.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
@@ -301,23 +332,19 @@ def judge(
     return sentence_tasks.train_test(x, y, *features("test"), count=folds, inner=min(folds, inner + 1))
 
 
-def _books(name: str, split: str, device: torch.device, word_dim: int | None, vocabulary: int, dry: bool) -> tuple[Texts, Tensor | None]:
-    books = _read(name, split, device, None, dry)
+def _books(name: str, device: torch.device, word_dim: int | None, vocabulary: int) -> tuple[Texts, Tensor | None]:
+    """The books' training split and, where its words are to be trained, their numbers in a vocabulary of its own."""
+    books = _read(name, "train", device, None)
     if word_dim is None:
         return books, None
     number, known = sentences.most_frequent(books, vocabulary)
     return replace(_renumbered(books, number), vocabulary=known, vectors=books.vectors[:1]), number
 
 
-def _held_out(name: str, device: torch.device, number: Tensor | None, dry: bool) -> Texts:
-    split = "dev" if "dev" in texts.entry_of(name).splits else "train"
-    return _renumbered(_read(name, split, device, None, dry), number)
-
-
 def _renumbered(found: Texts, number: Tensor | None) -> Texts:
     return found if number is None else replace(found, tokens=number[found.tokens.long()])
 
 
-@functools.lru_cache(maxsize=12)  # a process does many runs on the same few sets
-def _read(name: str, split: str, device: torch.device, vectors: str | None, dry: bool) -> Texts:
+@kept_in_memory(12)
+def _read(name: str, split: str, device: torch.device, vectors: str | None) -> Texts:
     return sentences.load(name, split, device, vectors=vectors)

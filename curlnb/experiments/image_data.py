@@ -1,0 +1,84 @@
+"""The images of an experiment: what it trains on, what classifiers are fitted on, and what they are measured on."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from curlnb import evaluation
+from curlnb.data import augment, datasets, imagenet100
+from curlnb.experiments.own_parts import OwnDataset
+from curlnb.experiments.settings import kept_in_memory
+from curlnb.runs import environment
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Which images an experiment takes.
+
+    dataset: a name of `datasets.names()`, "imagenet100" (see `data.imagenet100`), or images of one's own (`datasets.from_folder`,
+    `datasets.from_arrays`). train_split: what is trained on, "train", or STL-10's "train+unlabeled". evaluate_on: "test", or
+    "validation", a fifth of the labelled training images held out from everything else, on which settings are chosen.
+    """
+
+    dataset: str | OwnDataset = "cifar10-mini"
+    train_split: str = "train"
+    evaluate_on: str = "test"
+
+    def __post_init__(self) -> None:
+        if self.evaluate_on not in ("test", "validation"):
+            raise ValueError(f"evaluate_on {self.evaluate_on!r} is unknown; use 'test' or 'validation'")
+
+    def labelled(self, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset]:
+        """The labelled training images, and those that are measured on, whole on `device` (ImageNet-100: 25 GB)."""
+        train = _split(self.dataset, "train", device)
+        return datasets.holdout(train, 0.2, seed=0) if self.evaluate_on == "validation" else (train, _split(self.dataset, "test", device))
+
+    def load(self, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset, datasets.Dataset]:
+        """What is trained on, what the classifiers are fitted on, and what they are measured on. Few of the last two in a dry run."""
+        fitted_on, held_out = self.labelled(device)
+        if self.evaluate_on == "validation":
+            return fitted_on, fitted_on, held_out
+        trained_on = fitted_on if self.train_split == "train" else _split(self.dataset, self.train_split, device)
+        return (trained_on, _few(fitted_on), _few(held_out)) if environment.dry() else (trained_on, fitted_on, held_out)
+
+
+def digest(parameters: dict[str, Any]) -> str:
+    """Of the images that `parameters` name."""
+    dataset = parameters["dataset"]
+    if isinstance(dataset, OwnDataset):
+        return dataset.digest
+    return imagenet100.digest() if dataset == imagenet100.NAME else datasets.digest(dataset)
+
+
+def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
+    """What a network gives of whole images, normalised: float32 [n, d]."""
+    return evaluation.features_of(body, data.images, transform=normalised).float()
+
+
+def normalised(images: Tensor) -> Tensor:
+    """uint8 images [n, c, h, w] as networks take them in evaluation, channels last."""
+    return augment.normalise(images).contiguous(memory_format=torch.channels_last)
+
+
+def first_of_each(labels: Tensor, size: int) -> Tensor:
+    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
+    present, count = labels.unique(return_counts=True)
+    each = max(1, min(size // len(present), int(count.min())))
+    return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
+
+
+def _split(dataset: str | OwnDataset, split: str, device: torch.device) -> datasets.Dataset:
+    return dataset.split(split, device) if isinstance(dataset, OwnDataset) else _load(dataset, split, device)
+
+
+@kept_in_memory(4)  # decoding and verifying take half a second
+def _load(name: str, split: str, device: torch.device) -> datasets.Dataset:
+    return imagenet100.load(split, device) if name == imagenet100.NAME else datasets.load(name, split, device=device)
+
+
+def _few(data: datasets.Dataset) -> datasets.Dataset:
+    """Four images of two classes: enough for a dry run, where a large encoder on large images takes its time."""
+    some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
+    return replace(data, images=data.images[some], labels=data.labels[some])
