@@ -82,7 +82,9 @@ class Contrast:
     def __post_init__(self) -> None:
         if callable(self.objective):
             if self.tau_plus or self.beta:
-                raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out")
+                raise ValueError(
+                    f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out"
+                )
         elif self.objective not in OBJECTIVES:
             raise ValueError(f"objective {self.objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
         elif self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):

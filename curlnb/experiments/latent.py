@@ -235,7 +235,9 @@ def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, ne
     for split, points, labels in (("train", x, y), ("test", test_x, test_y)):
         means = evaluation.mean_classifier(points, labels, classes)
         metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
-        drawn = {name: sampled_similarities(points, labels, negatives=k, generator=generator) for name, k in (("un", 1), ("unk", negatives))}
+        drawn = {
+            name: sampled_similarities(points, labels, negatives=k, generator=generator) for name, k in (("un", 1), ("unk", negatives))
+        }
         for kind in KINDS:
             metrics |= {f"{name}_{kind}_{split}": mean_loss(pairs, kind) for name, pairs in drawn.items()}
             if split == "train":

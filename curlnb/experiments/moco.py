@@ -50,7 +50,9 @@ class Queue:
             how_many = f"{self.mixed} + {self.mixed_with_query} negatives are mixed of 1 to {self.queue} keys of the queue"
             raise ValueError(f"mix_hardest is {hardest}: {how_many}")
         if self.objective is not None and (self.tau_plus or self.beta):
-            raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out")
+            raise ValueError(
+                f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,7 @@ def moco_v2(
         more = mixed_negatives(q.detach(), neg.detach(), model.keys, loss.mix_hardest, loss.mixed, loss.mixed_with_query, generator)
         every = neg if more is None else torch.cat([neg, query_key_similarities(q, k, more)[1]], 1)
         if loss.objective is None:
-            each, clamped = losses.loss_and_clamped(
-                pos, every, temperature=loss.temperature, tau_plus=loss.tau_plus, beta=loss.beta
-            )
+            each, clamped = losses.loss_and_clamped(pos, every, temperature=loss.temperature, tau_plus=loss.tau_plus, beta=loss.beta)
         else:
             each, clamped = own_parts.losses_of(loss.objective, pos, every), pos.new_zeros(())
         seen = {

@@ -23,7 +23,7 @@ import cloudpickle
 from curlnb.runs import cluster
 from curlnb.runs.devices import keep_memory
 from curlnb.runs.experiment import Experiment
-from curlnb.runs.identity import is_ours
+from curlnb.runs.source import is_ours
 from curlnb.runs.store import Record, Store
 
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say

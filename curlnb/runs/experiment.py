@@ -21,7 +21,8 @@ import torch
 from curlnb.runs import provenance
 from curlnb.runs.devices import default_device
 from curlnb.runs.following import follow, installed
-from curlnb.runs.identity import digest_of, is_ours, package_digest
+from curlnb.runs.identity import package_digest
+from curlnb.runs.source import digest_of, is_ours
 
 
 class StoreError(RuntimeError):

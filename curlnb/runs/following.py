@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from curlnb.runs.identity import IdentityError, digest_of, is_ours, module_definitions, package_digest
+from curlnb.runs.identity import IdentityError, package_digest
+from curlnb.runs.source import digest_of, is_ours, module_definitions
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 _NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern, enum.Enum)

@@ -25,9 +25,9 @@ def package(tmp_path):
     """A copy of the package, and a function that digests some of its experiments, without importing them."""
     shutil.copytree(Path(environment.__file__).parent.parent, tmp_path / "curlnb", ignore=shutil.ignore_patterns("__pycache__"))
     code = (
-        "import json; from curlnb.runs.identity import Definition, _digest;"
+        "import json; from curlnb.runs.source import Definition, graph_digest;"
         "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph'), ('latent_text', 'curl')];"
-        "print(json.dumps([_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names]))"
+        "print(json.dumps([graph_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names]))"
     )
 
     def digests() -> list[str]:
@@ -156,6 +156,7 @@ def test_a_changed_cell_gives_a_new_run_and_never_an_old_number(kernel, workers)
         "class Doubler:\n    def twice(self, x): return 3 * x": "363",
         CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2]: "4",
     }
+    kernel("store = Store(pathlib.Path(tempfile.mkdtemp()))")
     assert [kernel(f"{change}\nprint(ask({workers}))") for change in changes] == list(changes.values())
 
 
