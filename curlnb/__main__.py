@@ -66,9 +66,9 @@ def _do(given: argparse.Namespace) -> int:
             raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
         print(f"Report: {write_report(results, environment.home() / 'results' / 'reference', results / 'report.html')}")
     elif given.command == "reference":
-        from curlnb.companion import reference
+        from curlnb.companion import reference, restamp
 
-        print(reference.restamp(given.profile) if given.restamp else reference.promote(given.profile))
+        print(restamp.restamp(given.profile) if given.restamp else reference.promote(given.profile))
     return 0
 
 

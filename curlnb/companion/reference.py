@@ -2,15 +2,20 @@
 
 results/reference/<profile>/  claims.csv, tables/, provenance.json, runs/<experiment>.jsonl (one run a line)
 
-`make reproduce` never reads them. `make test` does: notebooks are executed on top of them (`CURLNB_REFERENCE=1`), and a sample of runs is
-computed again and compared. GPU results carry their provenance and are shown beside the others, not recomputed.
+`make reproduce` never reads them; a notebook run by hand adopts them (`curlnb.runs.store`). `make test` executes notebooks on top of them
+(`CURLNB_REFERENCE=1`), and computes a sample of runs again and compares. `curlnb.companion.restamp` renews their digests after a
+refactoring. GPU results carry their provenance and are shown beside the others, not recomputed.
 """
 
+import csv
+import fnmatch
+import functools
 import importlib
 import json
 import math
 import random
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,8 +31,7 @@ from curlnb.runs.experiment import Experiment
 from curlnb.runs.files import write_atomically, write_json
 from curlnb.runs.store import Record, Store, read_reference
 
-SHARE_TOLERANCE = 0.05  # of an accuracy (a share in [0, 1]) on other hardware or versions: training amplifies the last bit
-RELATIVE_TOLERANCE = 0.1  # of other metrics there
+ROTATION = 10  # commits within which the sample of `make test` reaches every experiment
 
 
 def folder(profile: str) -> Path:
@@ -45,8 +49,8 @@ def records(profile: str = "quick") -> list[Record]:
     return [record for path in sorted((folder(profile) / "runs").glob("*.jsonl")) for record in read_reference(path).values()]
 
 
-def stale(profile: str = "quick") -> list[str]:
-    """One line for each experiment whose code, parameters or data changed since its reference runs; empty when all hold."""
+def stale(profile: str = "quick") -> dict[str, str]:
+    """Experiment -> one line that says why its reference runs are stale; empty when all hold."""
     problems = {}
     for record in records(profile):
         try:
@@ -59,33 +63,46 @@ def stale(profile: str = "quick") -> list[str]:
             problems[record["experiment"]] = "its code changed"
         elif record["identity"] != identity:
             problems[record["experiment"]] = "its defaults or its data changed"
-    return [
-        f"reference runs of {name} are stale: {why}. Run `make reproduce reference`; after a pure refactoring `make restamp` will do"
+    return {
+        name: f"reference runs of {name} are stale: {why}. Run `make reproduce reference`; after a pure refactoring `make restamp` will do"
         for name, why in problems.items()
-    ]
+    }
 
 
-def sample(profile: str, seed: str, *, seconds: float) -> list[Record]:
-    """A random sample of reference runs, drawn by `seed`: one an experiment at least, more while their time fits in `seconds`."""
+def sample(profile: str, count: int, commit: str, *, seconds: float = 60) -> list[Record]:
+    """Reference runs to compute again at a commit, the `count`-th: they rotate, and reach every experiment within ROTATION commits.
+
+    One run of each experiment whose turn it is, drawn by the commit's name; then others while their time fits in `seconds`.
+    """
     shuffled = sorted(records(profile), key=lambda record: record["identity"])
-    random.Random(seed).shuffle(shuffled)
-    chosen: dict[str, Record] = {}
+    random.Random(commit).shuffle(shuffled)
+    names = sorted({record["experiment"] for record in shuffled})
+    turn = {name for index, name in enumerate(names) if index % ROTATION == count % ROTATION}
+    chosen = [next(record for record in shuffled if record["experiment"] == name) for name in sorted(turn)]
+    spent = sum(record["seconds"] for record in chosen)
     for record in shuffled:
-        chosen.setdefault(record["experiment"], record)
-    spent, more = sum(record["seconds"] for record in chosen.values()), []
-    for record in shuffled:
-        if record not in chosen.values() and spent + record["seconds"] <= seconds:
-            more.append(record)
+        if record not in chosen and spent + record["seconds"] <= seconds:
+            chosen.append(record)
             spent += record["seconds"]
-    return [*chosen.values(), *more]
+    return chosen
+
+
+def present_commit() -> tuple[int, str]:
+    """How many commits led to the checkout's, and its name; (0, "") outside a git checkout."""
+    try:
+        said = [
+            subprocess.run(["git", *words], cwd=environment.home(), capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("rev-list", "--count", "HEAD"), ("rev-parse", "HEAD"))
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return 0, ""
+    return int(said[0]), said[1]
 
 
 def recompute(record: Record) -> list[str]:
-    """Compute a reference run again, in an empty store. Returns what disagrees, a line each.
+    """Compute a reference run again, in an empty store. Returns what disagrees, a line each (`disagreements`).
 
-    Bit for bit on the same hardware and versions; elsewhere shares of test samples within SHARE_TOLERANCE, the rest within
-    RELATIVE_TOLERANCE. Metrics named picture_*, t-SNE's places and the images shown beside, are left out there: they are drawings, which a
-    last bit turns over. A run that needs frames is passed over where none can be rendered, as its notebook is.
+    A run that needs frames is passed over where none can be rendered, as its notebook is.
     """
     with tempfile.TemporaryDirectory() as empty:
         try:
@@ -93,21 +110,54 @@ def recompute(record: Record) -> list[str]:
         except control_frames.Unavailable:
             return []
     assert new is not None
-    same = new["machine"] == record["machine"]
+    return disagreements(record, new)
+
+
+def same_machine(record: Record) -> bool:
+    """Whether a record was made on this machine's kind of hardware and with its versions, where runs agree bit for bit."""
+    here = provenance.machine()
+    return all(record["machine"].get(name) == value for name, value in here.items())
+
+
+def disagreements(old: Record, new: Record) -> list[str]:
+    """Metrics in which two records of one run differ: bit for bit where both are of one machine, else beyond the stated tolerance."""
+    same = old["machine"] == new["machine"]
+    where = "same" if same else "another"
     return [
-        f"{record['experiment']} {name}: {new['metrics'].get(name)} now, {old} in the reference ({'same' if same else 'another'} machine)"
-        for name, old in record["metrics"].items()
-        if (same or not name.startswith("picture_")) and not _agree(old, new["metrics"].get(name), exact=same)
+        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference ({where} machine)"
+        for name, value in old["metrics"].items()
+        if not agree(value, new["metrics"].get(name), None if same else tolerance(old["experiment"], name))
     ]
 
 
-def _agree(old: Any, new: Any, *, exact: bool) -> bool:
+@functools.cache
+def _tolerances() -> list[tuple[str, float, float]]:
+    with open(Path(__file__).with_name("tolerances.csv"), newline="") as file:
+        return [(row["metric"], float(row["absolute"]), float(row["relative"])) for row in csv.DictReader(file)]
+
+
+def tolerance(experiment: str, metric: str) -> tuple[float, float]:
+    """(absolute, relative) by which a metric may differ on other hardware or versions: the first row of tolerances.csv that fits its name.
+
+    Infinite for picture_*, t-SNE's places and the images shown beside: they are drawings, which a last bit turns over.
+    """
+    for pattern, absolute, relative in _tolerances():
+        if fnmatch.fnmatchcase(f"{experiment}.{metric}", pattern):
+            return absolute, relative
+    raise ValueError(f"{experiment}'s metric {metric!r} has no tolerance: add a row to curlnb/companion/tolerances.csv")
+
+
+def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
+    """Whether two values of a metric agree: equal where `within` is None, else apart by at most absolute + relative x the larger."""
+    if within is None:
+        return bool(old == new)
+    if math.isinf(within[0]):
+        return True
     if isinstance(old, list):
-        return isinstance(new, list) and len(old) == len(new) and all(_agree(a, b, exact=exact) for a, b in zip(old, new, strict=True))
-    if new is None or exact:
-        return old == new or (isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new))
-    share = -1 <= old <= 1 and -1 <= new <= 1  # an accuracy, or a similarity or silhouette
-    return abs(old - new) <= (SHARE_TOLERANCE if share else RELATIVE_TOLERANCE * max(abs(old), abs(new)))
+        return isinstance(new, list) and len(old) == len(new) and all(agree(a, b, within) for a, b in zip(old, new, strict=True))
+    if not isinstance(old, int | float) or not isinstance(new, int | float):
+        return bool(old == new)
+    return abs(old - new) <= within[0] + within[1] * max(abs(old), abs(new))
 
 
 def promote(profile: str = "quick") -> str:
@@ -140,7 +190,7 @@ def promote(profile: str = "quick") -> str:
             if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
                 (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(table, fresh / "tables" / place)
-        _write_runs(found, fresh / "runs")
+        write_runs(found, fresh / "runs")
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
         target.mkdir(parents=True, exist_ok=True)
@@ -153,7 +203,7 @@ def promote(profile: str = "quick") -> str:
     return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}"
 
 
-def _write_runs(found: Iterable[Record], target: Path) -> None:
+def write_runs(found: Iterable[Record], target: Path) -> None:
     by_experiment: dict[str, list[Record]] = {}
     for record in found:
         by_experiment.setdefault(record["experiment"], []).append(record)
@@ -171,21 +221,3 @@ def write_executed(executed: Path, target: Path) -> None:
     for cell in book.cells:
         cell.metadata = {name: value for name, value in cell.metadata.items() if name == "tags" and value}
     write_atomically(target, lambda p: nbformat.write(book, p))
-
-
-def restamp(profile: str = "quick", *, seconds: float = 600) -> str:
-    """After a pure refactoring: recompute a sample of the runs and, where all agree bit for bit, give them the new digest.
-
-    ValueError where a run disagrees, or this machine is not the reference's.
-    """
-    for record in sample(profile, "restamp", seconds=seconds):
-        if problems := recompute(record):
-            raise ValueError(f"not a pure refactoring: {problems[0]}. Run `make reproduce reference`")
-        if record["machine"] != provenance.machine() | {k: v for k, v in record["machine"].items() if k not in provenance.machine()}:
-            raise ValueError("the reference was made on other hardware or versions, where runs cannot be compared bit for bit")
-    renewed = []
-    for record in records(profile):
-        experiment = experiment_named(record["experiment"])
-        renewed.append(record | {"code": experiment.code, "identity": experiment.identity(record["parameters"], record["seed"])})
-    _write_runs(renewed, folder(profile) / "runs")
-    return f"{len(renewed)} reference runs have the present code's digest"

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from curlnb.companion import reference
+from curlnb.companion import reference, restamp
 from curlnb.runs import environment
 
 HOME = environment.home()
@@ -194,31 +194,57 @@ def test_a_second_reproduction_at_once_is_told_so(checkout):
 
 def test_the_committed_reference_runs_are_those_of_the_present_code():
     assert reference.records("quick"), "no reference runs: run `make reproduce reference`"
-    assert reference.stale("quick") == []
+    assert reference.stale("quick") == {}
 
 
 def test_a_stale_reference_says_what_to_run(monkeypatch):
     record = {"experiment": "images.simclr", "parameters": {}, "seed": 0, "code": "old", "identity": "x"}
     monkeypatch.setattr(reference, "records", lambda profile: [record])
-    (line,) = reference.stale("quick")
-    assert line.startswith("reference runs of images.simclr are stale: its code changed. Run `make reproduce reference`")
+    assert reference.stale("quick")["images.simclr"].startswith(
+        "reference runs of images.simclr are stale: its code changed. Run `make reproduce reference`"
+    )
 
 
-def test_a_random_sample_of_reference_runs_is_computed_again_and_agrees():
-    """Drawn by the commit, so that over time all are; one an experiment family at least, within a few minutes."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True).stdout.strip()
-    chosen = reference.sample("quick", commit, seconds=150)
-    assert chosen
-    assert {record["experiment"] for record in chosen} == {record["experiment"] for record in reference.records("quick")}
-    assert [problem for record in chosen for problem in reference.recompute(record)] == []
+def test_the_sample_rotates_and_reaches_every_experiment_within_ten_commits():
+    reached = [{r["experiment"] for r in reference.sample("quick", count, str(count), seconds=0)} for count in range(7, 17)]
+    assert set().union(*reached) == {record["experiment"] for record in reference.records("quick")}
+    assert all(reached)
 
 
-def test_agreement_is_bit_for_bit_on_one_machine_and_within_the_tolerance_elsewhere():
-    assert reference._agree(0.5, 0.5, exact=True)
-    assert not reference._agree(0.5, 0.5 + 1e-12, exact=True)
-    assert reference._agree(0.40, 0.44, exact=False)
-    assert not reference._agree(0.40, 0.46, exact=False)
-    assert not reference._agree(3.0, 3.5, exact=False)
-    assert not reference._agree(0.5, None, exact=False)
-    assert reference._agree([0.1, 2.0], [0.1, 2.1], exact=False)
-    assert not reference._agree([0.1], [0.1, 0.1], exact=True)
+SAMPLE = reference.sample("quick", *reference.present_commit())
+
+
+@pytest.mark.parametrize("record", SAMPLE, ids=[f"{r['experiment']}-{r['identity']}" for r in SAMPLE])
+def test_a_reference_run_computed_again_agrees(record):
+    assert reference.recompute(record) == []
+
+
+def test_every_metric_of_the_reference_has_a_stated_tolerance():
+    for record in reference.records("quick"):
+        for metric, value in record["metrics"].items():
+            assert reference.agree(value, value, reference.tolerance(record["experiment"], metric))
+    with pytest.raises(ValueError, match=r"images.simclr's metric 'lines' has no tolerance: add a row"):
+        reference.tolerance("images.simclr", "lines")
+
+
+def test_agreement_is_bit_for_bit_on_one_machine_and_within_the_metrics_tolerance_elsewhere():
+    assert reference.agree(0.5, 0.5, None)
+    assert not reference.agree(0.5, 0.5 + 1e-12, None)
+    assert not reference.agree([0.1], [0.1, 0.1], None)
+    knn = reference.tolerance("images.simclr", "knn")
+    assert reference.agree(0.40, 0.43, knn)
+    assert not reference.agree(0.40, 0.46, knn)
+    assert not reference.agree(0.5, None, knn)
+    assert not reference.agree([0.1, 0.2], [0.1], knn)
+    assert not reference.agree(0.01, 0.05, reference.tolerance("images.simclr", "loss")), "a loss is no share"
+
+
+def test_a_branch_is_told_by_names_and_by_whether_weights_are_in_force():
+    def record(**parameters):
+        return {"parameters": {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "epochs": 6} | parameters, "identity": str(parameters)}
+
+    records = [record(), record(beta=2.0), record(epochs=3), record(beta=0.0), record(objective="biased")]
+    assert len({restamp.branch(r) for r in records}) == 3
+    drawn = [restamp.chosen(records, commit) for commit in ("a", "b", "c", "d", "e", "f")]
+    assert all(len(each) == 3 for each in drawn)
+    assert len({str(each) for each in drawn}) > 1
