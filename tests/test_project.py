@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -113,27 +112,3 @@ def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():
             text = (HOME / name).read_text()
             assert not re.search(r"(https?://|index-url[ =]+)[a-z0-9.-]*(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]", text), name
             assert not re.search(r"(^|[^A-Za-z0-9_.])/(work|farm|root)/", text), name
-
-
-def test_the_modules_import_only_from_floors_below():
-    """The package stays a house that can be held in the head; see CONTRIBUTING.md."""
-    floors = [
-        {"environment", "devices", "provenance", "store", "losses", "augment", "encoders", "gru", "graph_encoders", "datasets", "control"},
-        {"sampling", "evaluation", "senteval", "sac"}
-        | {"theory", "collision", "competitive", "negatives", "debiasing", "generalization", "worst_case", "packing"},
-        {"distributed", "training"},
-        {"experiments"},
-        {"cluster", "sweep", "published", "claims"},
-        {"notebook", "reproduce", "execute", "reference", "report", "__main__"}
-        | {"bench", "bench_stages", "bench_graphs", "bench_text", "bench_control"},
-    ]
-    for height, floor in enumerate(floors):
-        allowed = set().union(*floors[: height + 1])
-        for name in floor:
-            path = HOME / "curlnb" / name
-            for file in path.rglob("*.py") if path.is_dir() else [Path(f"{path}.py")]:
-                text = file.read_text()
-                used = set(re.findall(r"^\s*from curlnb\.(\w+)", text, re.M))
-                for line in re.findall(r"^\s*from curlnb import ([\w, ]+)", text, re.M):
-                    used |= {word.strip() for word in line.split(",")}
-                assert used <= allowed, f"{file.name} imports {used - allowed} from a floor above"
