@@ -1,14 +1,33 @@
-"""A sweep in a process of its own, to be killed: `python killed_sweep.py STORE TABLE WORKERS`."""
+"""Sweeps in processes of their own, to be killed. Reads lines `STORE TABLE WORKERS` and forks a child for each: nothing is imported twice.
 
+Prints the child's process id, which leads a process group of its own, and when the child has ended its exit status.
+"""
+
+import os
 import sys
+import tempfile
 from pathlib import Path
 
+import pandas as pd  # noqa: F401  # imported before the forks, like torch
 import toy
 
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
+
+def main(store: str, table: str, workers: str, pause: float = 0.05) -> None:
+    found = sweep(toy.regression, {"width": [8, 16]}, seeds=3, store=Store(Path(store)), workers=int(workers), pause=pause, epochs=6)
+    found.drop(columns=["seconds"]).to_json(table, orient="records")
+
+
 if __name__ == "__main__":
-    store, workers = Store(Path(sys.argv[1])), int(sys.argv[3])
-    table = sweep(toy.regression, {"width": [8, 16]}, seeds=3, store=store, workers=workers, pause=0.05, epochs=10)
-    table.drop(columns=["seconds"]).to_json(sys.argv[2], orient="records")
+    with tempfile.TemporaryDirectory() as folder:
+        main(f"{folder}/store", f"{folder}/table", "0", 0.0)  # what torch imports only when it is first used
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            main(*line.split())
+            os._exit(0)
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

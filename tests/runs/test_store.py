@@ -73,31 +73,41 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_a
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
     """kill -9 of the whole process group at random moments of its work: nothing lost, nothing twice, no half-written file."""
 
-    def start(store: Path, table: Path, workers: int) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
-        line = [sys.executable, HERE / "killed_sweep.py", store, table, str(workers)]
-        return subprocess.Popen(line, start_new_session=True, env=environment)
+    line = [sys.executable, str(HERE / "killed_sweep.py")]
+    told = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1"}, "text": True}
+    forker = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **told)
+
+    def start(store: str, workers: int) -> int:
+        forker.stdin.write(f"{tmp_path / store} {tmp_path / store}.json {workers}\n")
+        forker.stdin.flush()
+        return int(forker.stdout.readline())
+
+    def ended() -> int:
+        return int(forker.stdout.readline())
 
     def at_work(since: float) -> bool:
         return any(path.stat().st_mtime > since for path in (tmp_path / "cut").rglob("*") if path.suffix in (".safetensors", ".json"))
 
-    assert start(tmp_path / "whole", tmp_path / "whole.json", 2).wait(120) == 0
+    start("whole", 0)
+    assert ended() == 0
     chance, killed = random.Random(0), 0
     for attempt in range(20):
         began = time.time()
-        process = start(tmp_path / "cut", tmp_path / "cut.json", workers=2 * (attempt % 2))
+        process = start("cut", workers=2 * (attempt % 10 == 9))  # worker processes import torch anew each time
         with contextlib.suppress(FileNotFoundError):  # a file replaced while it is looked at
-            while process.poll() is None and not at_work(began):
+            while not at_work(began):
                 time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.6))
-        killed += process.poll() is None
+        time.sleep(chance.uniform(0, 0.3))
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.killpg(process, signal.SIGKILL)
+        killed += ended() == -signal.SIGKILL
         for path in (tmp_path / "cut").rglob("[!.]*.json"):
             json.loads(path.read_text())
     assert killed >= 18, "the sweep was over too soon for the test to mean much"
-    assert start(tmp_path / "cut", tmp_path / "cut.json", 2).wait(120) == 0
+    start("cut", 2)
+    assert ended() == 0
+    forker.stdin.close()
+    forker.wait()
     assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
     unfinished = [path for path in (tmp_path / "cut").glob("*/*") if not (path / "run.json").exists()]
     assert unfinished == []
