@@ -81,8 +81,6 @@ def initialise(module: nn.Module) -> None:
 def bilinear_loss(
     query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float = 0.0, floor: float | str = 0.0
 ) -> tuple[Tensor, Tensor]:
-    query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float = 0.0, floor: float | str = 0.0
-) -> tuple[Tensor, Tensor]:
     """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim (chuang2020, Eq. 16 and 21, at t = 1).
 
     query: [n, d]; keys: [M, n, d], M positives of each query; bilinear: W [d, d]. The negatives of a query are the others' first keys, so
