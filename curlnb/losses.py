@@ -14,10 +14,13 @@ and only g, the estimate of a negative's mean e^{s/t}, tells the objectives apar
 
 with v_j the similarities to M positives, tau+ the share of the anchor's class, tau- = 1 - tau+. All of it is done in logarithms:
 e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is computed in float32, also under autocast; float64 stays.
-`curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from the device.
+`curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU.
+An anchor that meets NaN or +inf has a loss that is not finite, whatever the options: what has diverged is not hidden.
 """
 
+import functools
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -28,6 +31,36 @@ HOLE = -1e20  # the similarity of a negative that does not count: e^HOLE is 0, b
 
 Floor = str | float | None  # "sphere", a number or None
 Clip = str | None  # "rescale", "clamp" or None
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """The numbers and choices of `contrastive_loss`, as described there. ValueError, in one line, for one that is out of range."""
+
+    temperature: float = 0.5
+    tau_plus: float = 0.0
+    beta: float = 0.0
+    n_eff: float | None = None
+    floor: Floor = "sphere"
+    consistent: bool = False
+    detach_weights: bool = False
+    weight_clip: Clip = None
+    weight_sign: int = 1
+
+    def __post_init__(self) -> None:
+        floor, n_eff = self.floor, self.n_eff
+        floor_fits = floor in (None, "sphere") or (not isinstance(floor, str) and 0 <= floor < math.inf)
+        for name, right, wanted in (
+            ("temperature", 0 < self.temperature < math.inf, "positive"),
+            ("tau_plus", 0 <= self.tau_plus < 1, "in [0, 1)"),
+            ("beta", 0 <= self.beta < math.inf, "at least 0"),
+            ("n_eff", n_eff is None or 0 < n_eff < math.inf, "positive"),
+            ("floor", floor_fits, "'sphere', None or a number >= 0"),
+            ("weight_clip", self.weight_clip in (None, "rescale", "clamp"), "None, 'rescale' or 'clamp'"),
+            ("weight_sign", self.weight_sign in (1, -1), "1 or -1"),
+        ):
+            if not right:
+                raise ValueError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
 
 
 def contrastive_loss(
@@ -48,7 +81,8 @@ def contrastive_loss(
 ) -> Tensor:
     """-log e^{s+/t} / (e^{s+/t} + N g), an anchor each (chuang2020, Eq. 16 and 21; robinson2021, Eq. 4). Returns [n].
 
-    pos: [n] similarity of each anchor to its positive, not yet divided by the temperature; neg: [n, k] to samples of the marginal.
+    pos: [n] similarity of each anchor to its positive, not yet divided by the temperature; neg: [n, k] to samples of the marginal. A
+        negative of -inf is absent: it counts neither in the mean nor in N. What `mask` leaves out may hold anything.
     tau_plus: the class prior tau+ in [0, 1). beta: the concentration of the weights e^{beta s/t}, 0 for none.
     extra_pos: [n, m] the complete set of M positives in g (default: `pos` alone), reweighted as the negatives are.
     mask: [n, k] bool, True where a negative counts. An anchor with none left has loss 0 and no gradient.
@@ -65,10 +99,8 @@ def contrastive_loss(
     weight_sign: -1 turns the weights round, so that easy negatives weigh more (the released graph code).
     Raises ValueError, in one line, for an argument out of range or shapes that do not match.
     """
-    loss, _ = loss_and_clamped(
-        pos, neg, temperature, tau_plus, beta, extra_pos, mask, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign
-    )
-    return loss
+    objective = _Objective(temperature, tau_plus, beta, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign)
+    return _evaluate(pos, neg, extra_pos, mask, objective)[0]
 
 
 def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
@@ -82,37 +114,35 @@ def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
 
 
 def loss_and_clamped(
-    pos: Tensor,
-    neg: Tensor,
-    temperature: float = 0.5,
-    tau_plus: float = 0.0,
-    beta: float = 0.0,
-    extra_pos: Tensor | None = None,
-    mask: Tensor | None = None,
-    n_eff: float | None = None,
-    floor: Floor = "sphere",
-    consistent: bool = False,
-    detach_weights: bool = False,
-    weight_clip: Clip = None,
-    weight_sign: int = 1,
+    pos: Tensor, neg: Tensor, *, extra_pos: Tensor | None = None, mask: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
-    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside it. Arguments as there."""
-    _check_ranges(temperature, tau_plus, beta, n_eff, floor, weight_clip, weight_sign)
-    pos, neg, extra_pos = _check_shapes(pos, neg, extra_pos, mask)
+    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside it. Options as there."""
+    return _evaluate(pos, neg, extra_pos, mask, _Objective(**options))
+
+
+def _evaluate(pos: Tensor, neg: Tensor, extra_pos: Tensor | None, mask: Tensor | None, objective: _Objective) -> tuple[Tensor, Tensor]:
+    if pos.dim() != 1 or neg.dim() != 2 or len(neg) != len(pos):
+        raise ValueError(f"need pos [n] and neg [n, k], not {tuple(pos.shape)} and {tuple(neg.shape)}")
+    if extra_pos is not None and (extra_pos.dim() != 2 or len(extra_pos) != len(pos) or extra_pos.shape[1] == 0):
+        raise ValueError(f"extra_pos must be [{len(pos)}, m >= 1], not {tuple(extra_pos.shape)}")
+    if mask is not None and (mask.shape != neg.shape or mask.dtype != torch.bool):
+        raise ValueError(f"mask must be bool of neg's shape {tuple(neg.shape)}, not {mask.dtype} {tuple(mask.shape)}")
+    pos, neg, *extra = _upcast(pos, neg) if extra_pos is None else _upcast(pos, neg, extra_pos)
+    extra_pos = extra[0] if extra else None
     if neg.shape[1] == 0:
         return 0.0 * pos, pos.new_zeros(())
-    x, above = _log_ratio(
-        pos, neg, temperature, tau_plus, beta, extra_pos, mask, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign
-    )
+    present = neg != -math.inf if mask is None else mask & (neg != -math.inf)
+    counts = present.any(1)
+    x, above, largest = _log_ratio(pos, neg, extra_pos, mask, present, objective)
     loss = -F.logsigmoid(-x)  # log(1 + N g / e^{s+/t})
-    if floor is None and tau_plus > 0:  # g may be negative, and x is then the logarithm of its modulus
+    if objective.floor is None and objective.tau_plus > 0:  # g may be negative, and x is then the logarithm of its modulus
         loss = torch.where(above, loss, torch.log1p(-torch.where(above, -1.0, x).exp()))
-    counts = None if mask is None else mask.sum(1) > 0
-    loss = loss if counts is None else torch.where(counts, loss, 0.0)
-    if tau_plus == 0 or floor is None:
+    loss = torch.where(counts, loss, 0.0)
+    sound = pos.isfinite() & largest.isfinite() & (pos if extra_pos is None else extra_pos.amax(1)).isfinite()
+    loss = torch.where(sound, loss, math.nan)  # the floor and the comparisons would hide NaN and inf
+    if objective.tau_plus == 0 or objective.floor is None:
         return loss, pos.new_zeros(())
-    clamped = ~above if counts is None else ~above & counts
-    return loss, clamped.to(pos.dtype).mean()
+    return loss, (~above & counts).to(pos.dtype).mean()
 
 
 def info_nce(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
@@ -168,6 +198,11 @@ def pairwise(z1: Tensor, z2: Tensor, *more: Tensor) -> Pairs:
     """
     z = _views(z1, z2, *more)
     views, batch, _ = z.shape
+    if z.is_cpu and not torch.compiler.is_compiling():  # on a GPU the check would wait for the device
+        square = z.detach().square().sum(-1)
+        if bool((((square - 1).abs() > 0.02) & (square > 0)).any()):  # bfloat16 rounds away less; the zero vector has no length to correct
+            found = f"{float(square.min().sqrt()):.3g} to {float(square.max().sqrt()):.3g}"
+            raise ValueError(f"vectors must be of unit length, not {found}: use torch.nn.functional.normalize(z, dim=1)")
     with torch.autocast(z.device.type, enabled=False):
         flat = z.flatten(0, 1)
         pos = (z * z.roll(-1, 0)).sum(-1).flatten()
@@ -222,9 +257,9 @@ def curl_loss(anchor: Tensor, positive: Tensor, negatives: Tensor, kind: str = "
     with torch.autocast(anchor.device.type, enabled=False):
         anchor, positive, negatives = _upcast(anchor, positive, negatives)
         minus_v = (negatives @ anchor[:, :, None]).squeeze(2) - (anchor * positive).sum(1, keepdim=True)  # [n, k]
-        if kind == "hinge":
-            return (1 + minus_v.amax(1)).clamp_min(0)
-        return F.pad(minus_v, (1, 0)).logsumexp(1) / math.log(2)  # the padding is the 1 = e^0
+        padded = F.pad(minus_v, (1, 0))  # the 1 = e^0
+        loss = (1 + minus_v.amax(1)).clamp_min(0) if kind == "hinge" else padded.logsumexp(1) / math.log(2)
+        return torch.where(minus_v.isfinite().all(1), loss, math.nan)  # an infinite f(x+) would pass for a perfect one
 
 
 def jsd_loss(
@@ -240,118 +275,100 @@ def jsd_loss(
     released code fixes tau+ at 0.5, and adds tau+/tau- sp(T_own) where this subtracts it.)
     weight_sign, weight_clip: as in `contrastive_loss`, on u = T; beta = 10 overflows a training run without a clip.
     """
-    _check_ranges(1.0, tau_plus, beta, None, None, weight_clip, weight_sign)
+    _Objective(beta=beta, tau_plus=tau_plus, weight_sign=weight_sign, weight_clip=weight_clip)  # checks their ranges
     if scores.dim() != 2 or scores.shape[1] < 2 or own.shape not in (scores.shape[:1], scores.shape):
         raise ValueError(f"need scores [nodes, graphs >= 2] and own [nodes] or [nodes, graphs]: {tuple(scores.shape)}, {tuple(own.shape)}")
     (scores,) = _upcast(scores)
     index = own[:, None] if own.dim() == 1 else own.int().argmax(1, keepdim=True)  # [nodes, 1]
+    one = torch.ones_like(own, dtype=torch.bool) if own.dim() == 1 else own.bool().sum(1) == 1
+    if own.is_cpu and not torch.compiler.is_compiling() and not bool(one.all()):
+        raise ValueError(f"own must mark one graph for each node, and does not for node {int(one.int().argmin())}")
     own_score = scores.gather(1, index)[:, 0]
     if beta == 0:  # equal weights need no softmax, which halves the time
         others = F.softplus(scores).scatter(1, index, 0.0).sum(1) / (scores.shape[1] - 1)
     else:
         mine = torch.zeros_like(scores, dtype=torch.bool).scatter(1, index, True)
-        log_w = _slope(scores, ~mine, 1.0, beta, weight_clip) * _seen_by_weights(scores, 1.0, weight_clip, weight_sign)
+        log_w = _slope(scores, ~mine, 1.0, beta, weight_clip) * _seen_by_weights(scores, None, 1.0, weight_clip, weight_sign)
         q = log_w.masked_fill(mine, -math.inf).softmax(1)  # [nodes, graphs], 0 at the own graph
         others = (q * F.softplus(scores)).sum(1)
     if tau_plus > 0:
         others = ((others - tau_plus * F.softplus(own_score)) / (1 - tau_plus)).clamp_min(0)
-    return F.softplus(-own_score) + others - 2 * math.log(2)
-
-
-class _Means(NamedTuple):
-    """Logarithms of mean w e^{(s - top)/t} and of mean w [n], with w = 1 at the hardest sample; the two centres [n, 1]."""
-
-    weighted: Tensor
-    weights: Tensor
-    top: Tensor
-    hardest: Tensor
+    loss = F.softplus(-own_score) + others - 2 * math.log(2)
+    return torch.where(one & (own_score < math.inf), loss, math.nan)  # softplus and the floor would hide them
 
 
 def _log_ratio(
-    pos: Tensor,
-    neg: Tensor,
-    t: float,
-    tau_plus: float,
-    beta: float,
-    extra_pos: Tensor | None,
-    mask: Tensor | None,
-    n_eff: float | None,
-    floor: Floor,
-    consistent: bool,
-    detach_weights: bool,
-    clip: Clip,
-    sign: int,
-) -> tuple[Tensor, Tensor]:
-    """x = log |N g / e^{s+/t}| [n], and whether g is positive and, where there is a floor, above it [n]."""
+    pos: Tensor, neg: Tensor, extra_pos: Tensor | None, mask: Tensor | None, present: Tensor, objective: _Objective
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x = log |N g / e^{s+/t}| [n]; whether g is positive and, where there is a floor, above it [n]; the largest of each row of neg,
+    or a number as large, [n]: NaN or inf where the row holds one. present: [n, k], the negatives that count."""
+    t, tau_plus, beta, floor = objective.temperature, objective.tau_plus, objective.beta, objective.floor
     k = neg.shape[1]
-    log_n = math.log(k if n_eff is None else n_eff)
-    log_k = math.log(k) if mask is None else mask.sum(1).clamp_min(1).to(neg.dtype).log()
-    neg = neg if mask is None else neg.masked_fill(~mask, HOLE)
+    log_n = math.log(k if objective.n_eff is None else objective.n_eff)
+    log_k = math.log(k) if mask is None else present.sum(1).clamp_min(1).to(neg.dtype).log()
+    share = ((k - (neg == -math.inf).sum(1)).clamp_min(1).to(neg.dtype) / k).log()  # [n], of the columns that are not absent
+    share_n, share_k = share if objective.n_eff is None else 0.0, share if mask is None else 0.0  # 0 where all are there
+    neg = neg.masked_fill(~present, HOLE)
     always = torch.ones_like(pos, dtype=torch.bool)
     if tau_plus == 0 and beta == 0:
-        return (neg / t).logsumexp(1) - pos / t + (log_n - log_k), always
+        row = (neg / t).logsumexp(1)
+        return row - pos / t + (log_n - log_k) + (share_n - share_k), always, row
 
     # Similarities are centred before they are scaled, and means taken relative to the positive: at t = 0.01 and beta = 100 exponents are
     # of order 10^4, of which float32 keeps three decimals.
-    slope = _slope(neg, mask, t, beta, clip)
+    slope = _slope(neg, present, t, beta, objective.weight_clip)
 
-    def means(s: Tensor, log_count: Tensor | float, mask: Tensor | None = None, centres: _Means | None = None) -> _Means:
-        top = _max(s) if centres is None else centres.top
+    def means(s: Tensor, log_count: Tensor | float, present: Tensor | None, centres: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...]:
+        """Logarithms of mean w e^{(s - top)/t} and of mean w [n], with w = 1 at the hardest sample; the two centres [n, 1]."""
+        top = s.detach().amax(1, keepdim=True) if centres is None else centres[0]
         d = (s - top) / t  # [n, k]
         if beta == 0:
-            return _Means(d.logsumexp(1) - log_count, torch.zeros_like(pos), top, top)
-        seen = _seen_by_weights(s, t, clip, sign, mask)
-        hardest = (top if seen is s else _max(seen)) if centres is None else centres.hardest
+            return d.logsumexp(1) - log_count, torch.zeros_like(pos), top, top
+        seen = _seen_by_weights(s, present, t, objective.weight_clip, objective.weight_sign)
+        hardest = (top if seen is s else seen.detach().amax(1, keepdim=True)) if centres is None else centres[1]
         log_w = slope * (seen - hardest)
-        log_w = log_w if mask is None else log_w.masked_fill(~mask, HOLE)  # beta may be so small that it would fill the hole
-        log_w = log_w.detach() if detach_weights else log_w
-        return _Means((log_w + d).logsumexp(1) - log_count, log_w.logsumexp(1) - log_count, top, hardest)
+        log_w = log_w if present is None else log_w.masked_fill(~present, HOLE)  # beta may be so small that it would fill the hole
+        log_w = log_w.detach() if objective.detach_weights else log_w
+        return (log_w + d).logsumexp(1) - log_count, log_w.logsumexp(1) - log_count, top, hardest
 
-    marginal = means(neg, log_k, mask)
-    to_pos = (marginal.top[:, 0] - pos) / t
+    weighted, weights, top, hardest = means(neg, log_k + share_k, present, None)
+    largest = top[:, 0]
+    to_pos = (largest - pos) / t
     if tau_plus == 0:
-        return marginal.weighted - marginal.weights + to_pos + log_n, always
+        return weighted - weights + to_pos + (log_n + share_n), always, largest
 
     log_tau, log_m = math.log(tau_plus), 0.0 if extra_pos is None else math.log(extra_pos.shape[1])
-    if consistent and beta > 0:  # unnormalised means are subtracted: one pair of centres for both
-        own = means(pos[:, None] if extra_pos is None else extra_pos, log_m, centres=marginal)
-        numerator, more = _log_abs_diff(marginal.weighted, log_tau + own.weighted)
-        denominator, left = _log_abs_diff(marginal.weights, log_tau + own.weights)
+    if objective.consistent and beta > 0:  # unnormalised means are subtracted: one pair of centres for both
+        own_weighted, own_weights, *_ = means(pos[:, None] if extra_pos is None else extra_pos, log_m, None, (top, hardest))
+        numerator, more = _log_abs_diff(weighted, log_tau + own_weighted)
+        denominator, left = _log_abs_diff(weights, log_tau + own_weights)
         log_g = numerator - denominator + to_pos
         positive = more == left if floor is None else more & left
     else:
         mean_pos = torch.zeros_like(pos)  # e^{s+/t} itself
         if extra_pos is not None:
-            own = means(extra_pos, log_m)
-            mean_pos = own.weighted - own.weights + (own.top[:, 0] - pos) / t
-        log_g, positive = _log_abs_diff(marginal.weighted - marginal.weights + to_pos, log_tau + mean_pos)
+            own_weighted, own_weights, own_top, _ = means(extra_pos, log_m, None, None)
+            mean_pos = own_weighted - own_weights + (own_top[:, 0] - pos) / t
+        log_g, positive = _log_abs_diff(weighted - weights + to_pos, log_tau + mean_pos)
         log_g = log_g - math.log1p(-tau_plus)
     if floor is not None:
         log_floor = (-1.0 - pos) / t if isinstance(floor, str) else (math.log(floor) if floor else -math.inf) - pos / t
         positive = positive & (log_g > log_floor)
         log_g = torch.where(positive, log_g, log_floor)
-    return log_g + log_n, positive
+    return log_g + (log_n + share_n), positive, largest
 
 
-def _seen_by_weights(s: Tensor, t: float, clip: Clip, sign: int, mask: Tensor | None = None) -> Tensor:
+def _seen_by_weights(s: Tensor, present: Tensor | None, t: float, clip: Clip, sign: int) -> Tensor:
     """What the weights see of s, larger where they are: log w is `_slope` times it. s itself where there is nothing to change."""
     if clip != "clamp" and sign == 1:
         return s
     seen = sign * (s.clamp(-2 * t, 2 * t) if clip == "clamp" else s)
-    return seen if mask is None else seen.masked_fill(~mask, HOLE)
+    return seen if present is None else seen.masked_fill(~present, HOLE)
 
 
-def _slope(s: Tensor, mask: Tensor | None, t: float, beta: float, clip: Clip) -> float | Tensor:
+def _slope(s: Tensor, present: Tensor, t: float, beta: float, clip: Clip) -> float | Tensor:
     """The weights' exponent per unit of similarity: beta/t, or with "rescale" 2/max|s/t| times that, whatever the temperature."""
-    if clip != "rescale":
-        return beta / t
-    peak = (s if mask is None else s.masked_fill(~mask, 0.0)).abs().max()
-    return 2 * beta / peak.clamp_min(torch.finfo(s.dtype).eps)
-
-
-def _max(s: Tensor) -> Tensor:
-    """The largest of each row, a constant: a centre drops out of every result, and so out of every gradient."""
-    return s.detach().amax(1, keepdim=True)
+    return beta / t if clip != "rescale" else 2 * beta / s.masked_fill(~present, 0.0).abs().max().clamp_min(torch.finfo(s.dtype).eps)
 
 
 def _log_abs_diff(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -362,11 +379,9 @@ def _log_abs_diff(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _upcast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All in the widest of their types, and in float32 at least."""
-    dtype = torch.float32
-    for tensor in tensors:
-        if not tensor.is_floating_point():
-            raise ValueError(f"need floating-point tensors, not {tensor.dtype}")
-        dtype = torch.promote_types(dtype, tensor.dtype)
+    if wrong := [tensor.dtype for tensor in tensors if not tensor.is_floating_point()]:
+        raise ValueError(f"need floating-point tensors, not {wrong[0]}")
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
     return tuple(tensor.to(dtype) for tensor in tensors)
 
 
@@ -382,34 +397,3 @@ def _negative_columns(batch: int, views: int, device: torch.device) -> Tensor:
     item, other = torch.arange(batch, device=device)[:, None], torch.arange(batch - 1, device=device)
     others = other + (other >= item)  # [B, B-1]: steps over the item itself
     return torch.cat([others + view * batch for view in range(views)], 1).repeat(views, 1)
-
-
-def _check_ranges(
-    temperature: float, tau_plus: float, beta: float, n_eff: float | None, floor: Floor, weight_clip: Clip, weight_sign: int
-) -> None:
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be positive, not {temperature}")
-    if not 0 <= tau_plus < 1:
-        raise ValueError(f"tau_plus must be in [0, 1), not {tau_plus}")
-    if not 0 <= beta < math.inf:
-        raise ValueError(f"beta must be at least 0, not {beta}")
-    if n_eff is not None and not 0 < n_eff < math.inf:
-        raise ValueError(f"n_eff must be positive, not {n_eff}")
-    if not (floor is None or floor == "sphere" or (isinstance(floor, int | float) and 0 <= floor < math.inf)):
-        raise ValueError(f"floor must be 'sphere', None or a number >= 0, not {floor!r}")
-    if weight_clip not in (None, "rescale", "clamp"):
-        raise ValueError(f"weight_clip must be None, 'rescale' or 'clamp', not {weight_clip!r}")
-    if weight_sign not in (1, -1):
-        raise ValueError(f"weight_sign must be 1 or -1, not {weight_sign}")
-
-
-def _check_shapes(pos: Tensor, neg: Tensor, extra_pos: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The similarities, in one type, once their shapes are found to match."""
-    if pos.dim() != 1 or neg.dim() != 2 or len(neg) != len(pos):
-        raise ValueError(f"need pos [n] and neg [n, k], not {tuple(pos.shape)} and {tuple(neg.shape)}")
-    if extra_pos is not None and (extra_pos.dim() != 2 or len(extra_pos) != len(pos) or extra_pos.shape[1] == 0):
-        raise ValueError(f"extra_pos must be [{len(pos)}, m >= 1], not {tuple(extra_pos.shape)}")
-    if mask is not None and (mask.shape != neg.shape or mask.dtype != torch.bool):
-        raise ValueError(f"mask must be bool of neg's shape {tuple(neg.shape)}, not {mask.dtype} {tuple(mask.shape)}")
-    pos, neg, *extra = _upcast(pos, neg) if extra_pos is None else _upcast(pos, neg, extra_pos)
-    return pos, neg, extra[0] if extra else None

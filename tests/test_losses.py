@@ -763,3 +763,104 @@ def test_signature_is_the_one_users_build_on():
         weight_clip=None,
         weight_sign=1,
     )
+
+
+# ---- what has diverged stays visible --------------------------------------------------------------------------------------------------
+
+broken = st.sampled_from([math.nan, math.inf])
+
+
+@settings(searched, max_examples=300)
+@given(cases(), broken, st.sampled_from(["pos", "neg", "extra_pos"]), st.data())
+@example(([0.5], [[0.0, 0.1]], None, None, dict(tau_plus=0.1)), math.nan, "neg", None)
+@example(([0.5], [[0.0, 0.1]], None, None, dict()), math.inf, "pos", None)
+def test_an_anchor_that_meets_nan_or_infinity_has_no_finite_loss(case, value, where, data):
+    """A comparison with NaN is False, and a floor, a weight or e^-inf would make a number of it; nothing may pass for a low loss."""
+    pos, neg, extra, mask, options = case
+    tensors = dict(pos=torch.tensor(pos), neg=torch.tensor(neg), extra_pos=torch.tensor(extra or [[p] for p in pos]))
+    kept = None if mask is None else torch.tensor(mask)
+    target = tensors[where]
+    at = tuple(0 if data is None else data.draw(st.integers(0, size - 1)) for size in target.shape)
+    assume(where != "neg" or kept is None or bool(kept[at]))  # what the mask leaves out does not count
+    target[at] = value
+    loss = contrastive_loss(**tensors, mask=kept, **options)
+    assert not loss[at[0]].isfinite()
+
+
+@settings(searched, max_examples=200)
+@given(cases(), st.data())
+def test_a_negative_of_minus_infinity_is_absent(case, data):
+    """Its column might as well not be there: same loss, same gradient, and none for itself."""
+    pos, neg, extra, mask, options = case
+    k = len(neg[0])
+    gone = torch.tensor(data.draw(st.lists(st.booleans(), min_size=k, max_size=k)))
+    options = options | {"floor": "sphere"}
+    pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
+    extra = None if extra is None else torch.tensor(extra, dtype=torch.float64)
+    kept = None if mask is None else torch.tensor(mask)
+    results = []
+    for table, columns in ((neg.masked_fill(gone, -math.inf), slice(None)), (neg, ~gone)):
+        leaves = [pos.clone().requires_grad_(), table.clone().requires_grad_()]
+        used = None if kept is None else kept[:, columns]
+        loss = contrastive_loss(leaves[0], leaves[1][:, columns], extra_pos=extra, mask=used, **options)
+        loss.sum().backward()
+        results.append((loss.detach(), leaves[0].grad, torch.zeros_like(neg) if leaves[1].grad is None else leaves[1].grad))
+    for with_it, without in zip(*results, strict=True):
+        torch.testing.assert_close(with_it, without, rtol=1e-7, atol=1e-7)
+    assert not results[0][2][:, gone].any()
+
+
+def test_one_broken_anchor_leaves_the_others_as_they_are():
+    pos, neg = batch()
+    whole = hard(pos, neg)
+    neg[3, 5] = math.nan
+    damaged = hard(pos, neg)
+    assert damaged.isnan().nonzero().flatten().tolist() == [3]
+    assert torch.equal(damaged[damaged.isfinite()], whole[damaged.isfinite()])
+    masked = hard(pos, neg, mask=torch.arange(20).expand(8, 20) != 5)
+    assert masked.isfinite().all()  # what the mask leaves out may hold anything
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_broken_scores_and_embeddings_reach_the_other_losses(value):
+    scores, own = nodes_of_graphs()
+    for beta, tau_plus, graph in ((0.0, 0.0, 0), (1.0, 0.3, 0), (0.0, 0.3, 1), (1.0, 0.0, 1)):
+        damaged = scores.clone()
+        damaged[0, graph] = value
+        assert jsd_loss(damaged, own, beta=beta, tau_plus=tau_plus).isfinite().tolist() == [False] + [True] * 9
+    for kind in ("logistic", "hinge"):
+        for which in range(3):
+            tables = [torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4, 3)]
+            tables[which].view(2, -1)[0, 1] = value
+            assert curl_loss(*tables, kind).isfinite().tolist() == [False, True]
+
+
+def test_a_row_of_own_without_its_graph_is_refused():
+    scores, own = nodes_of_graphs()
+    one_hot = F.one_hot(own, 4).bool()
+    one_hot[2] = False
+    with pytest.raises(ValueError, match="own must mark one graph for each node, and does not for node 2"):
+        jsd_loss(scores, one_hot)
+
+
+def test_pairwise_refuses_vectors_that_are_not_of_unit_length():
+    """The floor e^{-1/t} is a bound for unit vectors only. Half precision rounds, and a dead representation has no direction."""
+    z1, z2 = unit(6, 9), unit(6, 9, seed=1)
+    with pytest.raises(ValueError, match=r"unit length, not 5 to 5: use torch\.nn\.functional\.normalize"):
+        pairwise(5 * z1, 5 * z2)
+    pairwise(z1.bfloat16(), z2.bfloat16())
+    pairwise(torch.zeros(6, 9), z2)
+
+
+def test_nt_xent_is_lightlys():
+    """An implementation of others: value and gradients, for two views, several temperatures."""
+    from lightly.loss import NTXentLoss
+
+    raw = [(3 * unit(16, 9, seed=seed, dtype=torch.float64)).requires_grad_() for seed in (0, 1)]
+    z1, z2 = (F.normalize(vectors, dim=1) for vectors in raw)
+    for temperature in (0.07, 0.5, 1.0):
+        theirs = NTXentLoss(temperature=temperature)(*raw)  # normalises by itself
+        ours = info_nce(*pairwise(z1, z2), temperature=temperature).mean()
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+        expected = torch.autograd.grad(theirs, raw)
+        torch.testing.assert_close(torch.autograd.grad(ours, raw, retain_graph=True), expected, rtol=1e-10, atol=1e-12)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from curlnb import evaluation
+from curlnb.evaluation.accuracy import place_in_class
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The inverse penalties C among which SentEval chooses."""
@@ -81,7 +81,7 @@ def folds(y: Tensor, count: int, seed: int = 1111) -> Tensor:
         raise ValueError(f"{count} folds need {count} samples of every class, the smallest has {smallest}")
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed)).to(y.device)
     fold = torch.empty_like(y)
-    fold[order] = evaluation.place_in_class(y[order]) % count
+    fold[order] = place_in_class(y[order]) % count
     return fold
 
 

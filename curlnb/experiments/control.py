@@ -12,8 +12,8 @@ from curlnb.data import control_frames
 from curlnb.data.control_frames import CROP, STACK
 from curlnb.experiments.optimisers import optimiser
 from curlnb.experiments.settings import Optimisation, limited
-from curlnb.models.encoders import follow
-from curlnb.models.sac import Agent, Convolutions, Encoder, Learner, contrast, initialise, pixels
+from curlnb.models.encoders import momentum_update
+from curlnb.models.sac import Agent, Convolutions, Learner, PixelEncoder, bilinear_loss, initialise, pixels
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
@@ -32,7 +32,7 @@ def _simulator(parameters: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class CropContrast:
-    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1): `sac.contrast`'s; sphere_floor: its floor is
+    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1): `sac.bilinear_loss`'s; sphere_floor: its floor is
     "sphere", else 0."""
 
     tau_plus: float = 0.0
@@ -80,7 +80,7 @@ class Beginnings:
 class _WithMomentum(nn.Module):
     """Encoder, momentum copy and bilinear form, so that a checkpoint holds all."""
 
-    def __init__(self, encoder: Encoder, features: int) -> None:
+    def __init__(self, encoder: PixelEncoder, features: int) -> None:
         super().__init__()
         initialise(encoder)
         self.encoder, self.momentum = encoder, copy.deepcopy(encoder).requires_grad_(False)
@@ -112,16 +112,16 @@ def representation(
         for count, first in ((frames.episodes, 0), (frames.held_out, HELD_OUT))
     )
     size, trunk = reader.size, reader.convolutions()
-    model = _WithMomentum(Encoder(trunk, trunk.width, reader.features), reader.features).to(run.device)
+    model = _WithMomentum(PixelEncoder(trunk, trunk.width, reader.features), reader.features).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         observed = data.stacks(index.cpu()).to(run.device)
         query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives))
-        follow(model.momentum, model.encoder, encoder_rate)
+        momentum_update(model.momentum, model.encoder, encoder_rate)
         with torch.no_grad():
             seen = torch.stack([model.momentum(key) for key in keys])
-        value, clamped = contrast(model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor)
+        value, clamped = bilinear_loss(model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor)
         return value, {"clamped": clamped}
 
     log = train(

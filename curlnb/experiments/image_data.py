@@ -54,7 +54,7 @@ def digest(parameters: dict[str, Any]) -> str:
 
 def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
     """What a network gives of whole images, normalised: float32 [n, d]."""
-    return evaluation.features_of(body, data.images, transform=normalised).float()
+    return evaluation.extract_features(body, data.images, transform=normalised).float()
 
 
 def normalised(images: Tensor) -> Tensor:

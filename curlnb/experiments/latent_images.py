@@ -103,6 +103,6 @@ def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves)
         return padded.flatten(0, 2)[at].permute(0, 3, 1, 2)  # a view in channels-last order
 
     def features(model: nn.Module, split: str) -> Tensor:
-        return evaluation.features_of(model, whole[split], transform=lambda images: images, batch=500).float()
+        return evaluation.extract_features(model, whole[split], transform=lambda images: images, batch=500).float()
 
     return LatentWorld(fit.labels, held_out.labels, inputs, features)

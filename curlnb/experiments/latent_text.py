@@ -18,7 +18,7 @@ from curlnb.data.texts import entry_of
 from curlnb.experiments.latent import Blocks, LatentBlocks, LatentWorld, Measures, curl_block_loss, train_and_measure
 from curlnb.experiments.optimisers import optimiser
 from curlnb.experiments.settings import Accelerated, Optimisation, kept_in_memory, limited
-from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
+from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
@@ -169,7 +169,7 @@ def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None)
         raise ValueError(f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles")
     texts = {"train": fit, "test": held_out}
 
-    def inputs(samples: Tensor, generator: Generator) -> Batch:
+    def inputs(samples: Tensor, generator: Generator) -> PackedSentences:
         return pack(fit, samples, words)
 
     return LatentWorld(fit.labels, held_out.labels, inputs, lambda model, split: encode(model, texts[split], words=words))

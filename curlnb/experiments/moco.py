@@ -16,7 +16,7 @@ from curlnb.experiments.images import Architecture
 from curlnb.experiments.optimisers import optimiser, scheduler
 from curlnb.experiments.own_parts import Objective
 from curlnb.experiments.settings import Accelerated, limited
-from curlnb.models.encoders import SimCLR, follow
+from curlnb.models.encoders import SimCLR, momentum_update
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import accelerated, train
@@ -67,7 +67,7 @@ class MoCo(nn.Module):
     """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint must hold.
 
     keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first; place: 0-dim, where the next key goes.
-    The key network's parameters take no gradient; `encoders.follow` moves them.
+    The key network's parameters take no gradient; `encoders.momentum_update` moves them.
     """
 
     keys: Tensor
@@ -136,7 +136,7 @@ def moco_v2(
     )
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        follow(model.key, model.query, 1 - loss.momentum)
+        momentum_update(model.key, model.query, 1 - loss.momentum)
         q = embed(view(samples))
         order = torch.randperm(len(samples), generator=generator, device=samples.device)
         with torch.no_grad():

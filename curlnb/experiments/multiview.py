@@ -212,7 +212,9 @@ def _loss(pos: Tensor, neg: Tensor, temperature: float, tau_plus: float) -> tupl
 
 def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:
     """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on both."""
-    train_x, test_x = (evaluation.features_of(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out))
+    train_x, test_x = (
+        evaluation.extract_features(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out)
+    )
     half = train_x.shape[1] // 2
     both, light, colour = (
         evaluation.linear_probe(train_x[:, of], labelled.labels, test_x[:, of], held_out.labels)

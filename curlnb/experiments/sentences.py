@@ -18,7 +18,7 @@ from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
 from curlnb.experiments.optimisers import optimiser
 from curlnb.experiments.settings import Optimisation, kept_in_memory, limited
-from curlnb.models.gru import Batch, BiGRU, MeanOfVectors, encode, pack
+from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import TrainingError, train
@@ -134,13 +134,13 @@ def quick_thoughts(
 
 
 class TwoEncoders(nn.Module):
-    """f and g, each a bidirectional GRU: Batch -> [m, 2 dim], f(x) and g(x) side by side."""
+    """f and g, each a bidirectional GRU: PackedSentences -> [m, 2 dim], f(x) and g(x) side by side."""
 
     def __init__(self, f: BiGRU, g: BiGRU) -> None:
         super().__init__()
         self.f, self.g = f, g
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: PackedSentences) -> Tensor:
         return torch.cat([self.f(batch), self.g(batch)], 1)
 
 
@@ -152,7 +152,7 @@ class TrainedWords(BiGRU):
         del self.vectors
         self.vectors = nn.Parameter(vectors)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: PackedSentences) -> Tensor:
         last = self.native(batch)  # `unrolled` has no gradient with respect to its input
         return torch.cat([last[0], last[1]], 1)[batch.place]
 

@@ -2,14 +2,11 @@
 
 import itertools
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class SimCLR(nn.Module):
@@ -56,7 +53,7 @@ def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module
 
 
 @torch.no_grad()
-def follow(slow: nn.Module, fast: nn.Module, rate: float) -> None:
+def momentum_update(slow: nn.Module, fast: nn.Module, rate: float) -> None:
     """Move a momentum copy's parameters by `rate` of the way to the original's; running statistics stay each network's own."""
     for theirs, ours in zip(slow.parameters(), fast.parameters(), strict=True):
         theirs.lerp_(ours, rate)
@@ -160,22 +157,34 @@ class SplitBatchNorm2d(_SplitBatchNorm, nn.BatchNorm2d):
     """See `split_batch_norm`."""
 
 
-def split_batch_norm(module: Module, groups: int) -> Module:
+_SPLIT: dict[type[nn.Module], type[_SplitBatchNorm]] = {nn.BatchNorm1d: SplitBatchNorm1d, nn.BatchNorm2d: SplitBatchNorm2d}
+
+
+def split_batch_norm(module: nn.Module, groups: int) -> nn.Module:
     """Let every batch norm in module compute its training statistics within `groups` equal, contiguous parts of the batch.
 
     The released code sends its two views of 256 images through the network one after the other, each split over 2 GPUs: the batch
     of both views, concatenated, with groups=4 sees the same statistics (groups of 128). Running statistics are updated once a
-    batch, with the average over the groups of their means and of their unbiased variances; evaluation is unchanged. Changes the
-    layers' class in place, so that parameters, state dicts and optimisers stay valid, and returns module. groups=1 restores
-    ordinary batch norm. Raises ValueError for groups < 1, and in training for a batch that does not divide.
+    batch, with the average over the groups of their means and of their unbiased variances; evaluation is unchanged.
+    Replaces the layers in place by layers that hold the same parameters and buffers, so that state dicts and optimisers stay valid, and
+    returns module, or the layer in its place if module is a batch norm itself. groups=1 computes as ordinary batch norm does.
+    Raises ValueError for groups < 1, and in training for a batch that does not divide.
     """
     if groups < 1:
         raise ValueError(f"groups is {groups}: it must be at least 1")
-    for layer in module.modules():
-        if type(layer) in (nn.BatchNorm1d, SplitBatchNorm1d):
-            layer.__class__ = SplitBatchNorm1d
-        elif type(layer) in (nn.BatchNorm2d, SplitBatchNorm2d):
-            layer.__class__ = SplitBatchNorm2d
-        if isinstance(layer, _SplitBatchNorm):
-            layer.groups = groups
+    if isinstance(module, _BatchNorm) and (isinstance(module, _SplitBatchNorm) or type(module) in _SPLIT):
+        return _with_groups(module, groups)
+    for name, child in module.named_children():
+        setattr(module, name, split_batch_norm(child, groups))
     return module
+
+
+def _with_groups(layer: _BatchNorm, groups: int) -> _SplitBatchNorm:
+    split = layer
+    if not isinstance(split, _SplitBatchNorm):
+        split = _SPLIT[type(layer)](layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
+        for name, value in (*layer.named_parameters(), *layer.named_buffers()):
+            setattr(split, name, value)
+        split.train(layer.training)
+    split.groups = groups
+    return split

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from curlnb.data.texts import Texts
 
 
-class Batch(NamedTuple):
+class PackedSentences(NamedTuple):
     """m sentences, packed. Row i of step t is the t-th word of the i-th longest sentence.
 
     ahead, back: int [words] word numbers in packed order, each sentence read from its beginning and from its end; sizes: int64 [steps] on
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     place: Tensor
 
 
-def pack(texts: Texts, samples: Tensor, words: int | None = None) -> Batch:
+def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSentences:
     """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole). One transfer from a GPU: the sizes."""
     start = texts.starts[samples]
     length = texts.starts[samples + 1] - start
@@ -37,7 +37,7 @@ def pack(texts: Texts, samples: Tensor, words: int | None = None) -> Batch:
     start = start[order]
     step = torch.arange(int(length[0]), device=length.device)[:, None]
     there = step < length  # [steps, m]
-    return Batch(
+    return PackedSentences(
         texts.tokens[(start + step)[there]],
         texts.tokens[(start + length - 1 - step)[there]],
         there.sum(1).cpu(),
@@ -63,15 +63,15 @@ class BiGRU(nn.Module):
     def dim(self) -> int:
         return 2 * self.gru.hidden_size
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: PackedSentences) -> Tensor:
         last = self.native(batch) if batch.ahead.is_cuda else self.unrolled(batch)  # [2, m, hidden]
         return self.dropout(torch.cat([last[0], last[1]], 1)[batch.place])
 
-    def native(self, batch: Batch) -> Tensor:
+    def native(self, batch: PackedSentences) -> Tensor:
         """Last states [2, m, hidden], rows by length, by torch's own GRU."""
         return self.gru(PackedSequence(self.vectors[batch.ahead], batch.sizes))[1]
 
-    def unrolled(self, batch: Batch) -> Tensor:
+    def unrolled(self, batch: PackedSentences) -> Tensor:
         """The same by `_Recurrence`."""
         with torch.autocast(batch.ahead.device.type, enabled=False):
             known, word = torch.stack([batch.ahead, batch.back]).unique(return_inverse=True)  # [different words], [2, words]
@@ -90,7 +90,7 @@ class MeanOfVectors(nn.Module):
         self.register_buffer("vectors", vectors, persistent=False)
         self.vectors: Tensor
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: PackedSentences) -> Tensor:
         row = torch.cat([torch.arange(size) for size in batch.sizes.tolist()]).to(batch.place.device)
         x = self.vectors[batch.ahead]
         total = x.new_zeros(len(batch.place), x.shape[1]).index_add_(0, row, x)

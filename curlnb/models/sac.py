@@ -6,7 +6,7 @@ come from it, keys from its momentum copy, and the similarity is bilinear, s = q
     critics     y = r + d gamma (min_j Q'_j(x', a') - alpha log pi(a'|x')),   a' ~ pi(.|x')
     actor       alpha log pi(a|x) - min_j Q_j(x, a),                            a  ~ pi(.|x)
     alpha       -alpha (log pi(a|x) + H),  H = -dim(a)
-    contrast    `contrast`, on random crops of the same observations
+    contrast    `bilinear_loss`, on random crops of the same observations
 """
 
 import copy
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from curlnb import losses
 from curlnb.data.control_frames import Batch
-from curlnb.models.encoders import follow
+from curlnb.models.encoders import momentum_update
 
 LOG_STD = (-10.0, 2.0)
 
@@ -50,7 +50,7 @@ def readout(width: int, features: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, features), nn.LayerNorm(features))
 
 
-class Encoder(nn.Module):
+class PixelEncoder(nn.Module):
     """Trunk and readout. The released code makes its encoders without the tanh after the layer norm; so here."""
 
     def __init__(self, trunk: nn.Module, width: int, features: int = 50) -> None:
@@ -78,7 +78,9 @@ def initialise(module: nn.Module) -> None:
             nn.init.orthogonal_(layer.weight.data[:, :, height // 2, width // 2], nn.init.calculate_gain("relu"))
 
 
-def contrast(query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float = 0.0, floor: float | str = 0.0) -> tuple[Tensor, Tensor]:
+def bilinear_loss(
+    query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float = 0.0, floor: float | str = 0.0
+) -> tuple[Tensor, Tensor]:
     """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim (chuang2020, Eq. 16 and 21, at t = 1).
 
     query: [n, d]; keys: [M, n, d], M positives of each query; bilinear: W [d, d]. The negatives of a query are the others' first keys, so
@@ -104,14 +106,14 @@ def contrast(query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float =
     return loss.mean(), clamped
 
 
-def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """a = tanh(mean + noise e^log_std) [n, actions] and log pi(a) [n], with the tanh's Jacobian in a form that does not underflow."""
     u = mean + noise * log_std.exp()
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     return u.tanh(), (log_normal - 2 * (math.log(2) - u - F.softplus(-2 * u))).sum(1)
 
 
-def target(reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, alpha: Tensor, gamma: float) -> Tensor:
+def bellman_target(reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, alpha: Tensor, gamma: float) -> Tensor:
     """What the critics are fitted to, [n]. q: [2, n], of the target critics at the next state."""
     return reward + gamma * discount * (q.amin(0) - alpha * log_pi)
 
@@ -123,7 +125,7 @@ class Agent(nn.Module):
         self, trunk: nn.Module, width: int, actions: int, *, features: int = 50, hidden: int = 1024, temperature: float = 0.1
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(trunk, width, features)
+        self.encoder = PixelEncoder(trunk, width, features)
         self.actor_readout, self.actor = readout(width, features), _mlp(features, hidden, 2 * actions)
         self.critics = nn.ModuleList(_mlp(features + actions, hidden, 1) for _ in range(2))
         initialise(self)
@@ -153,7 +155,7 @@ class Agent(nn.Module):
         return mean.tanh() if generator is None else self.draw(mean, log_std, generator)[0]
 
     def draw(self, mean: Tensor, log_std: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return squashed(mean, log_std, torch.randn(mean.shape, generator=generator, device=mean.device))
+        return squashed_gaussian(mean, log_std, torch.randn(mean.shape, generator=generator, device=mean.device))
 
     def values(self, features: Tensor, action: Tensor, *, of_target: bool = False) -> Tensor:
         """Both critics' values [2, n]."""
@@ -199,10 +201,10 @@ class Learner:
         with torch.no_grad():
             action, log_pi = agent.draw(*agent.policy(batch.after), generator)
             future = agent.values(agent.momentum_encoder(batch.after), action, of_target=True)
-            wanted = target(batch.reward, batch.discount, future, log_pi, alpha, self.gamma)
+            wanted = bellman_target(batch.reward, batch.discount, future, log_pi, alpha, self.gamma)
         critic = (agent.values(agent.encoder(batch.observed), batch.action) - wanted).square().mean(1).sum()
         self._step("critic", critic)
-        told = {"critic": critic.detach()}
+        metrics = {"critic": critic.detach()}
         if self.steps % self.every == 0:
             with torch.no_grad():
                 seen = agent.encoder.trunk(batch.observed)
@@ -211,17 +213,17 @@ class Learner:
             self._step("actor", (alpha * log_pi - agent.values(features, action).amin(0)).mean())
             entropy = -log_pi.detach().mean()
             self._step("alpha", agent.log_alpha.exp() * (entropy + agent.actions))
-            told["entropy"] = entropy
-            follow(agent.momentum_encoder, agent.encoder, self.rates[0])
-            follow(agent.target_critics, agent.critics, self.rates[1])
+            metrics["entropy"] = entropy
+            momentum_update(agent.momentum_encoder, agent.encoder, self.rates[0])
+            momentum_update(agent.target_critics, agent.critics, self.rates[1])
         self.steps += 1
-        return told
+        return metrics
 
     def contrast(self, query: Tensor, keys: Tensor, *, tau_plus: float, floor: float | str = 0.0) -> dict[str, Tensor]:
         """One step on the contrastive loss. query: [n, ...] crops of observations; keys: [M, n, ...] other crops of the same."""
         with torch.no_grad():
             seen = self.agent.momentum_encoder(keys.flatten(0, 1)).unflatten(0, keys.shape[:2])
-        loss, clamped = contrast(self.agent.encoder(query), seen, self.agent.bilinear, tau_plus=tau_plus, floor=floor)
+        loss, clamped = bilinear_loss(self.agent.encoder(query), seen, self.agent.bilinear, tau_plus=tau_plus, floor=floor)
         self._step("contrast", loss)
         return {"contrast": loss.detach(), "clamped": clamped}
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import PairLosses, World, intraclass_deviation, loss, tau
+from curlnb.theory.finite_worlds import PairLosses, World, check_kind, intraclass_deviation, loss, tau
 
 
 def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
@@ -49,8 +49,7 @@ def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
     Y_0 (to x+), Y_1, ..., Y_t are independent and alike, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1 variables is
     at most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel 1954).
     """
-    if kind not in ("hinge", "logistic"):
-        raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
+    check_kind(kind)
     if t < 1:
         raise ValueError(f"t is {t}: a loss needs at least 1 negative")
     constant = 1 / math.sqrt(2 * t + 1) if sharp else math.sqrt(2)
@@ -65,7 +64,7 @@ def collision_ratio(world: World, f: Tensor, kind: str, t: int = 1) -> Tensor:
     return cost / (t * torch.where(deviation < 1e-9, math.nan, deviation))
 
 
-def beta(rho: Tensor, constant: float | Tensor) -> Tensor:
+def deviation_weight(rho: Tensor, constant: float | Tensor) -> Tensor:
     """c' tau / (1 - tau), the weight of s(f) in Theorem 4.5. rho: [..., C] -> [...]."""
     return constant * tau(rho) / (1 - tau(rho))
 
@@ -75,4 +74,4 @@ def deviation_bound(pairs: PairLosses, deviation: Tensor, constant: float) -> Te
 
     deviation: s(f), as `theory.intraclass_deviation` gives it; constant: c', from `collision_constant`.
     """
-    return pairs.different_class + beta(pairs.rho, constant) * deviation
+    return pairs.different_class + deviation_weight(pairs.rho, constant) * deviation

@@ -1,8 +1,8 @@
 """Debiased contrastive learning where the distributions are known, so that nothing has to be sampled (chuang2020, Sections 3 and 4).
 
 An anchor of class c sees similarities to finitely many points: its positives follow p+, true negatives p-, and unlabelled samples the
-mixture p = tau+ p+ + tau- p-. `View` holds these for all anchors of a world. Similarities are those of unit vectors, divided by the
-temperature t inside; all losses are natural logarithms, as in the paper. float64.
+mixture p = tau+ p+ + tau- p-. `AnchorDistributions` holds these for all anchors of a world. Similarities are those of unit vectors,
+divided by the temperature t inside; all losses are natural logarithms, as in the paper. float64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP, _TAIL = 0.3, 34.0
 
 
 @dataclass(frozen=True)
-class View:
+class AnchorDistributions:
     """What every anchor sees. A anchors, P points.
 
     similarity: [A, P], f(x).f(x') in [-1, 1]; plus, minus: [A, P], p_x^+ and p_x^- over the points; weight: [A], p(x); tau_plus in (0, 1).
@@ -39,8 +39,8 @@ class View:
         return self.tau_plus * self.plus + (1 - self.tau_plus) * self.minus
 
 
-def view(embedding: Tensor, D: Tensor) -> View:
-    """The view of a world of C equally likely classes, anchors drawn as (class, point): tau+ = 1/C, A up to C P.
+def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
+    """What the anchors see of a world of C equally likely classes, anchors drawn as (class, point): tau+ = 1/C, A up to C P.
 
     embedding: [P, d] unit vectors; D: [C, P] distribution of each class over the points. ValueError where a row is not of unit length, or
     shapes do not fit.
@@ -54,10 +54,12 @@ def view(embedding: Tensor, D: Tensor) -> View:
     plus = D.repeat_interleave(points, 0)
     minus = ((D.sum(0) - D) / (classes - 1)).repeat_interleave(points, 0)
     seen = D.flatten() > 0
-    return View((embedding @ embedding.T).repeat(classes, 1)[seen], plus[seen], minus[seen], D.flatten()[seen] / classes, 1 / classes)
+    return AnchorDistributions(
+        (embedding @ embedding.T).repeat(classes, 1)[seen], plus[seen], minus[seen], D.flatten()[seen] / classes, 1 / classes
+    )
 
 
-def sampled_loss(seen: View, draws: Sequence[tuple[Tensor, int]], temperature: float, *, scale: float = 1.0) -> Tensor:
+def sampled_loss(seen: AnchorDistributions, draws: Sequence[tuple[Tensor, int]], temperature: float, *, scale: float = 1.0) -> Tensor:
     """E log(1 + scale sum_i e^{(s_i - s+)/t}) exactly, x+ ~ p_x^+ and the negatives drawn independently. Returns a scalar.
 
     draws: pairs (distribution [A, P], number of draws); (seen.marginal, N) is the biased loss, (seen.minus, N) the unbiased one, and
@@ -82,7 +84,7 @@ def sampled_loss(seen: View, draws: Sequence[tuple[Tensor, int]], temperature: f
     return _STEP * (seen.weight.unsqueeze(-1) * seen.plus * total).sum()
 
 
-def limit_loss(seen: View, Q: float, temperature: float, *, negatives: Tensor | None = None) -> Tensor:
+def limit_loss(seen: AnchorDistributions, Q: float, temperature: float, *, negatives: Tensor | None = None) -> Tensor:
     """Lemma 2's limit of the unbiased loss, E log(1 + Q E_{p-} e^{(s - s+)/t}). negatives: [A, P] in place of p-. Returns a scalar."""
     p = seen.minus if negatives is None else negatives
     scores = seen.similarity / temperature
@@ -90,7 +92,7 @@ def limit_loss(seen: View, Q: float, temperature: float, *, negatives: Tensor | 
     return (seen.weight.unsqueeze(-1) * seen.plus * torch.nn.functional.softplus(math.log(Q) + mean - scores)).sum()
 
 
-def eq9_terms(seen: View, N: int, temperature: float) -> Tensor:
+def eq9_terms(seen: AnchorDistributions, N: int, temperature: float) -> Tensor:
     """The N + 1 signed terms of chuang2020, Eq. 9: the k-th has k negatives from p+ and N - k from p. Their sum is the unbiased loss.
 
     Returns [N + 1]. The terms grow like ((1 + tau+)/(1 - tau+))^N and cancel.
@@ -113,7 +115,7 @@ class Lemma1(NamedTuple):
     printed: float
 
 
-def lemma1(seen: View, N: int, temperature: float) -> Lemma1:
+def lemma1(seen: AnchorDistributions, N: int, temperature: float) -> Lemma1:
     """The terms of chuang2020, Lemma 1, exactly."""
     scores = seen.similarity / temperature
     ratio = (seen.plus.log() + scores).logsumexp(-1) - (seen.minus.log() + scores).logsumexp(-1)

@@ -80,11 +80,8 @@ def intraclass_deviation(world: World, f: Tensor) -> Tensor:
 
 def loss(v: Tensor, kind: str) -> Tensor:
     """The loss of one difference of scores, k = 1 (arora2019, Section 2): max(0, 1 - v) or log2(1 + e^-v); l(0) = 1 for both."""
-    if kind == "hinge":
-        return (1 - v).clamp_min(0)
-    if kind == "logistic":
-        return -F.logsigmoid(v) / math.log(2)
-    raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
+    check_kind(kind)
+    return (1 - v).clamp_min(0) if kind == "hinge" else -F.logsigmoid(v) / math.log(2)
 
 
 def task_weights(rho: Tensor, tasks: str = "proportional") -> Tensor:
@@ -159,10 +156,21 @@ class PairLosses:
         return self.supervised(tasks) / torch.where(bound < 1e-9, math.nan, bound)
 
 
-def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
-    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as P^3."""
+def check_representation(world: World, f: Tensor) -> None:
+    """ValueError, in one line, where f is no table [..., P, d] with a row for every point of the world."""
     if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
         raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
+
+
+def check_kind(kind: str) -> None:
+    """ValueError, in one line, for a loss other than those of arora2019."""
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
+
+
+def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
+    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as P^3."""
+    check_representation(world, f)
     D = world.D
     similarity = f @ f.mT  # [..., P, P]
     table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]
@@ -205,7 +213,7 @@ def empirical_pair_losses(features: Tensor, labels: Tensor, kind: str, *, rho: T
     return PairLosses(shares, torch.stack(rows), torch.stack(mean_rows))
 
 
-def supervised_loss(world: World, f: Tensor, kind: str, tasks: str = "proportional") -> float:
+def linear_classifier_loss(world: World, f: Tensor, kind: str, tasks: str = "proportional") -> float:
     """L_sup(f) (arora2019, Eq. 4 and Definition 2.2): binary tasks, the best linear classifier of each, for one world.
 
     The infimum is found by linear programming (hinge) or L-BFGS (logistic, to about 1e-6; it may lie at infinity).
@@ -240,7 +248,7 @@ def _best_direction(points: np.ndarray, mass: np.ndarray, kind: str) -> float:
 # Search
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What `search` returns: the largest value, the world and the representation that attain it, and how it got there."""
 
     value: float
@@ -261,7 +269,7 @@ def search(
     radius: float | None = None,
     rho: Tensor | None = None,
     lr: float = 0.1,
-) -> Found:
+) -> SearchResult:
     """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random worlds at once.
 
     objective: (world, f) -> [restarts], to be made large: left side over right side, or left side minus right side.
@@ -303,77 +311,4 @@ def search(
                 parameter += lr * (1 - step / steps) / (1 - 0.9 ** (step + 1)) * first / (corrected.sqrt() + 1e-8)
     if best_world is None or best_f is None:
         raise ValueError("the objective was not finite at any step: give one that is finite on a random world")
-    return Found(best, best_world, best_f, history)
-
-
-# Generalisation
-
-
-def loss_constants(kind: str, radius: float, k: int = 1) -> tuple[float, float]:
-    """(eta, B) of arora2019, Lemma A.2: the Lipschitz constant of l in the Euclidean norm, and its largest value.
-
-    Differences of scores lie in [-2 R^2, 2 R^2]. Hinge: eta = 1, B = 1 + 2 R^2.
-    Logistic: eta = 1/ln 2 (the paper says 1, which holds for the natural logarithm), B = log2(1 + k e^{2 R^2}).
-    """
-    if kind == "hinge":
-        return 1.0, 1 + 2 * radius**2
-    if kind == "logistic":
-        return 1 / math.log(2), float(np.logaddexp(0, math.log(k) + 2 * radius**2)) / math.log(2)
-    raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
-
-
-class Generalization(NamedTuple):
-    """The three terms of Gen_M; `total` is their sum."""
-
-    complexity: float
-    deviation: float
-    hoeffding: float
-
-    @property
-    def total(self) -> float:
-        return self.complexity + self.deviation + self.hoeffding
-
-
-def generalization(rademacher: float, samples: int, radius: float, kind: str, *, delta: float = 0.05, k: int = 1) -> Generalization:
-    """Gen_M of arora2019, Lemma A.2 (k = 1: Lemma 4.2), with the constants that its proof yields.
-
-    L_un(f_hat) <= L_un(f) + complexity + deviation + hoeffding for all f, with probability at least 1 - delta, where
-    - complexity = 2 sqrt(2) sqrt(6 k) eta R R_S(F) / M: the 2 is Eq. 17's, sqrt(2) Theorem A.3's (vector contraction),
-      sqrt(6 k) R the bound on the Jacobian of the scores, eta the Lipschitz constant of the loss (`loss_constants`);
-    - deviation = 3 B sqrt(log(4/delta) / 2M): Eq. 17 at confidence delta/2, rescaled from [0, 1] to [0, B];
-    - hoeffding = B sqrt(log(2/delta) / 2M): for the best f, at confidence delta/2 (the paper prints 3 B, which is more than needed).
-
-    rademacher: R_S(F) over the (k + 2) M points of S and all d coordinates, as a sum (Eq. 16). samples: M. radius: R. delta in (0, 1).
-    """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
-    eta, largest = loss_constants(kind, radius, k)
-    complexity = 2 * math.sqrt(2) * math.sqrt(6 * k) * eta * radius * rademacher / samples
-    deviation = 3 * largest * math.sqrt(math.log(4 / delta) / (2 * samples))
-    return Generalization(complexity, deviation, largest * math.sqrt(math.log(2 / delta) / (2 * samples)))
-
-
-def rademacher_average(
-    supremum: Callable[[Tensor], Tensor], points: int, dim: int, *, generator: torch.Generator, draws: int = 1000
-) -> tuple[float, float]:
-    """R_S(F) = E_sigma sup_f <sigma, f|S> (arora2019, Section 4.1), a sum over points and coordinates, not divided by them.
-
-    supremum: signs [draws, points, dim] -> [draws], the largest inner product that a member of F reaches.
-    Returns the Monte Carlo estimate and its standard error.
-    """
-    shape = (draws, points, dim)
-    signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device).double() - 1
-    values = supremum(signs)
-    return float(values.mean()), float(values.std() / math.sqrt(draws))
-
-
-def linear_supremum(inputs: Tensor, norm: str = "frobenius", radius: float = 1.0) -> Callable[[Tensor], Tensor]:
-    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form: the dual norm of sum_j sigma_j x_j^T.
-
-    inputs: [points, p]. norm: "frobenius" (its own dual) or "spectral" (its dual is the nuclear norm).
-    With dim = 1 both are the class G = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
-    """
-    if norm not in ("frobenius", "spectral"):
-        raise ValueError(f"norm {norm!r} is unknown: use 'frobenius' or 'spectral'")
-    dual = "fro" if norm == "frobenius" else "nuc"
-    return lambda signs: radius * torch.linalg.matrix_norm(signs.mT @ inputs.to(signs), ord=dual)
+    return SearchResult(best, best_world, best_f, history)

@@ -1,4 +1,6 @@
-"""What the debiased loss guarantees for classification (chuang2020, Section 6): Lemma 4 exactly on finite worlds, the terms of Theorem 5.
+"""From a loss on samples to a loss on the distribution: Gen_M of arora2019 (Lemma A.2), and Section 6 of chuang2020.
+
+Of the latter, Lemma 4 exactly on finite worlds, and the terms of Theorem 5.
 
 Worlds and representations are those of `theory`: rho [..., C], D [..., C, P], f [..., P, d] of any length, float64, leading dimensions
 are worlds of their own. A similarity is f(x).f(x') itself: unit vectors at temperature t are rows of length 1/sqrt(t). Natural logarithms.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +18,87 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import World
+from curlnb.theory.finite_worlds import World, check_kind, check_representation
 
 _NEVER = -1e30  # the logarithm of 0, as a number that has a gradient
 MOST_TASKS = 5000
 
 
-# Lemma 4
+# arora2019, Lemma A.2
+
+
+def loss_constants(kind: str, radius: float, k: int = 1) -> tuple[float, float]:
+    """(eta, B) of arora2019, Lemma A.2: the Lipschitz constant of l in the Euclidean norm, and its largest value.
+
+    Differences of scores lie in [-2 R^2, 2 R^2]. Hinge: eta = 1, B = 1 + 2 R^2.
+    Logistic: eta = 1/ln 2 (the paper says 1, which holds for the natural logarithm), B = log2(1 + k e^{2 R^2}).
+    """
+    check_kind(kind)
+    if kind == "hinge":
+        return 1.0, 1 + 2 * radius**2
+    return 1 / math.log(2), float(np.logaddexp(0, math.log(k) + 2 * radius**2)) / math.log(2)
+
+
+class GeneralizationBound(NamedTuple):
+    """The three terms of Gen_M; `total` is their sum."""
+
+    complexity: float
+    deviation: float
+    hoeffding: float
+
+    @property
+    def total(self) -> float:
+        return self.complexity + self.deviation + self.hoeffding
+
+
+def generalization_bound(
+    rademacher: float, samples: int, radius: float, kind: str, *, delta: float = 0.05, k: int = 1
+) -> GeneralizationBound:
+    """Gen_M of arora2019, Lemma A.2 (k = 1: Lemma 4.2), with the constants that its proof yields.
+
+    L_un(f_hat) <= L_un(f) + complexity + deviation + hoeffding for all f, with probability at least 1 - delta, where
+    - complexity = 2 sqrt(2) sqrt(6 k) eta R R_S(F) / M: the 2 is Eq. 17's, sqrt(2) Theorem A.3's (vector contraction),
+      sqrt(6 k) R the bound on the Jacobian of the scores, eta the Lipschitz constant of the loss (`loss_constants`);
+    - deviation = 3 B sqrt(log(4/delta) / 2M): Eq. 17 at confidence delta/2, rescaled from [0, 1] to [0, B];
+    - hoeffding = B sqrt(log(2/delta) / 2M): for the best f, at confidence delta/2 (the paper prints 3 B, which is more than needed).
+
+    rademacher: R_S(F) over the (k + 2) M points of S and all d coordinates, as a sum (Eq. 16). samples: M. radius: R. delta in (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
+    eta, largest = loss_constants(kind, radius, k)
+    complexity = 2 * math.sqrt(2) * math.sqrt(6 * k) * eta * radius * rademacher / samples
+    deviation = 3 * largest * math.sqrt(math.log(4 / delta) / (2 * samples))
+    return GeneralizationBound(complexity, deviation, largest * math.sqrt(math.log(2 / delta) / (2 * samples)))
+
+
+def rademacher_average(
+    supremum: Callable[[Tensor], Tensor], points: int, dim: int, *, generator: torch.Generator, draws: int = 1000
+) -> tuple[float, float]:
+    """R_S(F) = E_sigma sup_f <sigma, f|S> (arora2019, Section 4.1), a sum over points and coordinates, not divided by them.
+
+    supremum: signs [draws, points, dim] -> [draws], the largest inner product that a member of F reaches.
+    Returns the Monte Carlo estimate and its standard error.
+    """
+    shape = (draws, points, dim)
+    signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device).double() - 1
+    values = supremum(signs)
+    return float(values.mean()), float(values.std() / math.sqrt(draws))
+
+
+def linear_supremum(inputs: Tensor, norm: str = "frobenius", radius: float = 1.0) -> Callable[[Tensor], Tensor]:
+    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form: the dual norm of sum_j sigma_j x_j^T.
+
+    inputs: [points, p]. norm: "frobenius" (its own dual) or "spectral" (its dual is the nuclear norm).
+    With dim = 1 both are the class G = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
+    """
+    if norm not in ("frobenius", "spectral"):
+        raise ValueError(f"norm {norm!r} is unknown: use 'frobenius' or 'spectral'")
+    dual = "fro" if norm == "frobenius" else "nuc"
+    return lambda signs: radius * torch.linalg.matrix_norm(signs.mT @ inputs.to(signs), ord=dual)
+
+
+# chuang2020, Lemma 4
 
 
 def negative_mean(world: World, f: Tensor, *, tau_plus: float | None = None, floor: float = 0.0) -> Tensor:
@@ -31,7 +108,7 @@ def negative_mean(world: World, f: Tensor, *, tau_plus: float | None = None, flo
     every class, max{(E_p - tau+ E_{p+}) / tau-, floor}: the truth where each rho_c is tau_plus, the marginal's mean, bias and all, at 0.
     ValueError for tau_plus out of range.
     """
-    _fit(world, f)
+    check_representation(world, f)
     log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
     by_class = torch.logsumexp((f @ f.mT).unsqueeze(-2) + log_D.unsqueeze(-3), -1)  # [..., x, c]: log E over D_c
     log_rho = world.rho.clamp_min(1e-300).log()
@@ -71,16 +148,16 @@ def _tasks(classes: int, K: int) -> Tensor:
 
 def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
     """L_Sup^mu: softmax cross-entropy of the mean classifier, over all tasks of K classes alike, classes within a task alike. -> [...]."""
-    _fit(world, f)
+    check_representation(world, f)
     tasks = _tasks(world.D.shape[-2], K).to(f.device)
     scores = (f @ (world.D @ f).mT)[..., tasks]  # [..., x, task, K]
     losses = scores.logsumexp(-1, keepdim=True) - scores
     return (world.D.mT[..., tasks] * losses).sum((-3, -2, -1)) / tasks.numel()
 
 
-def supervised_loss(world: World, f: Tensor, K: int) -> float:
+def softmax_classifier_loss(world: World, f: Tensor, K: int) -> float:
     """L_Sup (Eq. 24 and 25): the same with the best W of each task, found by L-BFGS, which stays above it by about 1e-6; for one world."""
-    _fit(world, f)
+    check_representation(world, f)
     points, D = f.detach().cpu().double().numpy(), world.D.detach().cpu().double().numpy()
     tasks = _tasks(len(D), K).numpy()
     return float(np.mean([_best_softmax(points, D[task] / K) for task in tasks]))
@@ -134,12 +211,7 @@ def simplex(classes: int, similarity: float) -> tuple[World, Tensor]:
     return World(torch.full((classes,), 1 / classes, dtype=torch.float64), eye), f
 
 
-def _fit(world: World, f: Tensor) -> None:
-    if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
-        raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
-
-
-# Theorem 5
+# chuang2020, Theorem 5
 
 
 class Terms(NamedTuple):
@@ -201,7 +273,7 @@ def derived_terms(N: int, M: int, T: int, tau_plus: float, temperature: float, r
     """Theorem 5 with constants, derived here: L_Sup(f^) <= L_Debiased^{N,M}(f) + the total for all f, with probability 1 - delta.
 
     For equal classes, N >= K - 1, unit vectors and temperature t. Lemma 4; Theorem 3 with `debiasing.theorem3_bound`'s constant
-    (e^{2/t} - 1)/2; then as in arora2019, Lemma A.2 (`theory.generalization`): 2 sqrt(2) L R_S/T by vector contraction, L of `lipschitz`,
+    (e^{2/t} - 1)/2; then as in arora2019, Lemma A.2 (`generalization_bound`): 2 sqrt(2) L R_S/T by vector contraction, L of `lipschitz`,
     (3 sqrt(log(4/delta)/2T) + sqrt(log(2/delta)/2T)) times the range of the loss. ValueError for delta outside (0, 1).
     """
     if not 0 < delta < 1:

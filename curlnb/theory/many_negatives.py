@@ -2,7 +2,7 @@
 
 With k negatives an expectation runs over k + 1 classes and k + 2 points. Enumerating them takes C^(k+1) P^(k+2) terms; here the k
 negatives, independent given the anchor, are integrated out at once (`expected_loss`), so that k = 50 costs no more than k = 2, and the
-set of classes that they cover is built up one draw after another (`tasks`), in 2^C states.
+set of classes that they cover is built up one draw after another (`task_distribution`), in 2^C states.
 
 Leading batch dimensions are worlds of their own, as in `theory`: rho [..., C], D [..., C, P], f [..., P, d]. All of it is differentiable.
 """
@@ -17,9 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import KINDS, World, intraclass_deviation
+from curlnb.theory.class_collision import collision_constant
+from curlnb.theory.finite_worlds import World, check_kind, check_representation, intraclass_deviation
 
-LEMMA_A1 = {"hinge": math.sqrt(2), "logistic": math.sqrt(2) / math.log(2)}  # the c' that the proof of Lemma A.1 yields
 _STEP, _TAIL, _MOST_BLOCKS, _MOST_CLASSES = 0.3, 34.0, 5000, 12
 
 
@@ -31,7 +31,7 @@ def vector_loss(z: Tensor, kind: str) -> Tensor:
 
     z: [..., n], score of a wrong class (or a negative) minus score of the right one; -inf where absent. Returns [...]; 0 if all are absent.
     """
-    _known(kind)
+    check_kind(kind)
     if kind == "hinge":
         return (1 + z.amax(-1)).clamp_min(0)
     return torch.cat([torch.zeros_like(z[..., :1]), z], -1).logsumexp(-1) / math.log(2)
@@ -45,7 +45,7 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
     Hinge: the largest of k draws has distribution function F^k. Logistic: ln(1 + a) is the integral of (1 - e^(-at)) e^-t dt/t, in which
     the draws factorise; in ln t the trapezoidal rule with step 0.3 is exact to about 1e-14.
     """
-    _known(kind)
+    check_kind(kind)
     _positive(k)
     if k == 1:
         return (p * vector_loss(z.unsqueeze(-1), kind)).sum(-1)
@@ -111,7 +111,7 @@ def collisions(rho: Tensor, k: int) -> Collisions:
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskDistribution:
     """Sets Q of the distinct classes among c+, c-_1, ..., c-_k (arora2019, Section 6.1), one for each of the 2^C subsets of classes.
 
     members: bool [2^C, C]. joint: [..., 2^C, C], the chance of Q = T, c+ = c and the condition (I+ empty, or |I+| < k).
@@ -161,7 +161,7 @@ class Tasks:
         return (self.joint.amax(-1) / smallest * _average(losses, D_T)).sum(-1) / self.joint.sum((-2, -1))
 
 
-def tasks(rho: Tensor, k: int, *, partial: bool = False) -> Tasks:
+def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDistribution:
     """The distribution over tasks of arora2019, Section 6.1 (I+ empty), or D' of Appendix B.2 (partial: |I+| < k). rho: [..., C], C <= 12.
 
     The chance that k draws cover exactly the set S comes from adding a draw at a time: no signs alternate, so no digits cancel.
@@ -182,7 +182,7 @@ def tasks(rho: Tensor, k: int, *, partial: bool = False) -> Tasks:
     others = cover[..., sets.unsqueeze(-1) & ~single]  # [..., 2^C, C], the chance that the negatives cover T without c
     joint = others + cover.unsqueeze(-1) if partial else others
     proper = members & (members.sum(-1, keepdim=True) >= 2)
-    return Tasks(members, rho.unsqueeze(-2) * joint * proper)
+    return TaskDistribution(members, rho.unsqueeze(-2) * joint * proper)
 
 
 def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0) -> Tensor:
@@ -249,18 +249,18 @@ def theorem_b1(world: World, f: Tensor, kind: str, k: int, *, D_T: Tensor | None
     D_T: [2^C, C] distribution within each task, by default uniform, for which the left side is largest.
     constant: c'; by default sqrt 2 for the hinge and sqrt 2 / ln 2 for the logistic loss, as the proof of Lemma A.1 yields.
     """
-    _known(kind)
+    check_kind(kind)
     chances = collisions(world.rho, k)
-    left = tasks(world.rho, k).lowered(task_losses(world, f, kind), D_T)
+    left = task_distribution(world.rho, k).lowered(task_losses(world, f, kind), D_T)
     middle = (unsupervised(world, f, kind, k) - collision_floor(world.rho, kind, k)) / chances.none
-    deviation = (LEMMA_A1[kind] if constant is None else constant) * intraclass_deviation(world, f)
+    deviation = (collision_constant(kind) if constant is None else constant) * intraclass_deviation(world, f)
     return Sides(left, middle, chances.alpha * different_class(world, f, kind, k) + chances.beta * deviation)
 
 
 # Blocks
 
 
-def block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) -> Tensor:
+def expected_block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) -> Tensor:
     """L_un^block of arora2019, Eq. 12: the positive and each of k negatives is the mean of b draws from one class, [...].
 
     b: samples averaged; the anchor is not counted (an experiment's "blocks of size 2" are b = 1). Enumerates the binom(P + b - 1, b)
@@ -280,8 +280,7 @@ def block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) -> Tensor
 
 
 def _contrasts(world: World, f: Tensor) -> Tensor:
-    if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
-        raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
+    check_representation(world, f)
     similarity = f @ f.mT
     return similarity.unsqueeze(-2) - similarity.unsqueeze(-1)  # [..., x, x+, x-]
 
@@ -302,11 +301,6 @@ def _multisets(points: int, size: int) -> Tensor:
         raise ValueError(f"b = {size} on {points} points: use b >= 1 with at most {_MOST_BLOCKS} multisets, binom(P + b - 1, b)")
     chosen = torch.tensor(list(combinations_with_replacement(range(points), size)))
     return torch.zeros(len(chosen), points).scatter_add(1, chosen, torch.ones(chosen.shape))
-
-
-def _known(kind: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
 
 
 def _positive(k: int) -> None:

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from curlnb.theory.worst_case import Labelled, hardest_mean, log_tilted_mean
+from curlnb.theory.worst_case import LabelledWorld, hardest_mean, log_tilted_mean
 
 # Largest least angle between C points on S^2, degrees. C = 3 to 9 and 12: Schuette and van der Waerden 1951; 10, 11: Danzer 1986.
 # 2, 3, 4, 6, 9 and 12 are elementary; 8 is the square antiprism, cos = (sqrt 8 - 1)/7; all as in Sloane's tables of packings.
@@ -125,18 +125,18 @@ def maximise(rho: Tensor, d: int, *, starts: int, generator: torch.Generator, le
     return Packing(torch.from_numpy(best[1]), best[0], np.sort(reached)[::-1])
 
 
-def worst_loss(world: Labelled, f: Tensor, t: float = 1.0, beta: float = math.inf) -> Tensor:
+def worst_loss(world: LabelledWorld, f: Tensor, t: float = 1.0, beta: float = math.inf) -> Tensor:
     """L_inf(f, q_beta^-) = -E s+/t + E log E_{q_beta^-} e^{s/t} (Eq. 6), at beta = inf L*_inf(f). f: [..., P, d] unit. -> [...]."""
     u = f @ f.mT / t
     return (world.p * (hardest_mean(world, u, beta) - (world.positives * u).sum(-1))).sum(-1)
 
 
-def alignment(world: Labelled, f: Tensor) -> Tensor:
+def alignment(world: LabelledWorld, f: Tensor) -> Tensor:
     """L_align = E ||f(x) - f(x+)||^2 / 2 (Appendix A.2), [...]."""
     return 1 - (world.p * (world.positives * (f @ f.mT)).sum(-1)).sum(-1)
 
 
-def descend(world: Labelled, d: int, *, starts: int, steps: int, generator: torch.Generator, hardest: float = 3e4) -> Tensor:
+def descend(world: LabelledWorld, d: int, *, starts: int, steps: int, generator: torch.Generator, hardest: float = 3e4) -> Tensor:
     """Minimise L*_inf over free embeddings of the points (t = 1) by Adam, `starts` at once. Returns f [starts, P, d], best first.
 
     The hardest negative is a kink; Proposition 3 smooths it: beta grows geometrically from 3 to `hardest` while the step shrinks.
@@ -157,14 +157,14 @@ def descend(world: Labelled, d: int, *, starts: int, steps: int, generator: torc
 # Theorem 5
 
 
-def medoids(world: Labelled, f: Tensor) -> Tensor:
+def medoids(world: LabelledWorld, f: Tensor) -> Tensor:
     """v_c = f(x_c), x_c the point with the least mean squared distance to its class c (proof of Theorem 8). f: [P, d] -> [C, d]."""
     distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(-1)  # [P], E ||f(x) - f(x')||^2 over x' of the class
     classes = world.labels.unique()
     return torch.stack([f[distance.masked_fill(world.labels != c, math.inf).argmin()] for c in classes])
 
 
-def nearest_neighbour_error(world: Labelled, f: Tensor, v: Tensor, *, tolerance: float = 1e-12) -> float:
+def nearest_neighbour_error(world: LabelledWorld, f: Tensor, v: Tensor, *, tolerance: float = 1e-12) -> float:
     """P(argmin_c ||f(x) - v_c|| is not h(x)), ties against us, as "broken arbitrarily" allows. f: [P, d], v: [C, d] in label order."""
     own = (world.labels[:, None] == world.labels.unique()).double()  # [P, C]
     score = f @ v.T
@@ -206,7 +206,7 @@ class Spread(NamedTuple):
     align: Tensor  # L_align on that sphere, E ||f(x) - f(x+)||^2 / 2
 
 
-def positive_spread(world: Labelled, f: Tensor, t: float, beta: float) -> Spread:
+def positive_spread(world: LabelledWorld, f: Tensor, t: float, beta: float) -> Spread:
     """The quantities of robinson2021, Lemma 11, for unit vectors f [P, d], put on the sphere of radius 1/t."""
     u = f @ f.mT / t**2
     log_q = (beta * u + world.p.log()).masked_fill(~world.same, -math.inf)
@@ -220,6 +220,6 @@ def positive_spread(world: Labelled, f: Tensor, t: float, beta: float) -> Spread
     return Spread(variance, within, step, alignment(world, f) / t**2)
 
 
-def positive_mean(world: Labelled, u: Tensor, beta: float) -> Tensor:
+def positive_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """E_{q_beta^+} e^u for each anchor, [..., P]; with M = 1 positive the estimate is e^{u+}, whose mean is that at beta = 0."""
     return log_tilted_mean(u, world.positives, beta).exp()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledWorld:
     """A finite world. p: [P] probabilities > 0; labels: int [P]. ValueError if they do not fit, or if all labels are the same."""
 
     p: Tensor
@@ -51,10 +51,10 @@ class Labelled:
         return ~self.same * self.p / (1 - self.tau_plus)[:, None]
 
 
-def uniform_world(classes: int, points: int) -> Labelled:
+def uniform_world(classes: int, points: int) -> LabelledWorld:
     """`points` points in each of `classes` classes, all equally likely, ordered by class; float64."""
     count = classes * points
-    return Labelled(torch.full((count,), 1 / count, dtype=torch.float64), torch.arange(classes).repeat_interleave(points))
+    return LabelledWorld(torch.full((count,), 1 / count, dtype=torch.float64), torch.arange(classes).repeat_interleave(points))
 
 
 def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
@@ -72,12 +72,12 @@ def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
     return ((1 + beta) * u + log_weights).logsumexp(-1) - (beta * u + log_weights).logsumexp(-1)
 
 
-def hardest_mean(world: Labelled, u: Tensor, beta: float) -> Tensor:
+def hardest_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """log E_{q_beta^-} e^u (robinson2021, Section 3.1), [..., P]: the true, label-conditioned distribution. beta = inf: M(x)."""
     return log_tilted_mean(u, world.negatives, beta)
 
 
-def equation_4_mean(world: Labelled, u: Tensor, beta: float) -> Tensor:
+def equation_4_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """The (E_{q_beta} e^u - tau+ E_{q_beta^+} e^u) / tau- of robinson2021's Eq. 4, [..., P], without a floor; not a logarithm.
 
     Each anchor has the tau+ of its own class. beta = inf gives the limit: e^m if the nearest point of the anchor's class, at m, is nearer
@@ -91,13 +91,13 @@ def equation_4_mean(world: Labelled, u: Tensor, beta: float) -> Tensor:
     return torch.where(own >= other, own.exp(), other.exp() + tau / (1 - tau) * (other.exp() - own.exp()))
 
 
-def own_class_mass(world: Labelled, u: Tensor, beta: float) -> Tensor:
+def own_class_mass(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """pi = q_beta(h(x') = h(x)), [..., P]: tau+ Z+/Z, where robinson2021's Eq. 2 has tau+."""
     log_weights = beta * u + world.p.log()
     return (log_weights.masked_fill(~world.same, -math.inf).logsumexp(-1) - log_weights.logsumexp(-1)).exp()
 
 
-def game_loss(world: Labelled, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> Tensor:
+def game_loss(world: LabelledWorld, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> Tensor:
     """L(f, q) = E_{x, x+} log(1 + Q E_q e^u / e^{u+}) (robinson2021, Eq. 3 and 5). Returns [...].
 
     log_mean: [..., P], log E_q e^u of each anchor, for instance `hardest_mean`; at beta = inf that makes it the supremum L*(f) over all
@@ -109,7 +109,7 @@ def game_loss(world: Labelled, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> T
     return (world.p * (world.positives * losses).sum(-1)).sum(-1)
 
 
-def rate_bound(world: Labelled, u: Tensor, beta: float) -> Tensor:
+def rate_bound(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """E_x log(1/m(x)) / (1 + beta) >= L*(f) - L(f, q_beta^-) (derived here), [...]. m(x): mass under p_x^- of the hardest negatives of x.
 
     log(1 + Q e^v) is 1-Lipschitz in v; phi(beta + 1) - phi(beta), the slope of a convex phi with phi(0) = 0, is at least its mean slope
@@ -121,7 +121,7 @@ def rate_bound(world: Labelled, u: Tensor, beta: float) -> Tensor:
     return -(world.p * mass.log()).sum(-1) / (1 + beta)
 
 
-def proof_bound(world: Labelled, u: Tensor, beta: float, reach: float) -> Tensor:
+def proof_bound(world: LabelledWorld, u: Tensor, beta: float, reach: float) -> Tensor:
     """The bound on L*(f) - L(f, q_beta^-) that the steps of Appendix A.1 give, optimised over epsilon, [...].
 
     e^{2 reach} E_x min_eps {eps + 2 reach e^{-beta eps / 2} / rho_eps}, with |u| <= reach (1/t for unit vectors) and rho_eps the mass under

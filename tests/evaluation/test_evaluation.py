@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from curlnb import evaluation
 from curlnb.evaluation import (
     ProbeResult,
+    accuracy,
     average_accuracy,
-    features_of,
+    class_ranks,
+    extract_features,
     knn,
     linear_probe,
     mean_classifier,
-    ranks,
+    probes,
     released_probe,
     svm_cross_validation,
     top_r,
@@ -133,11 +134,11 @@ class TestRankAccuracies:
         """Features with a classifier mean the same as the scores they give; small integers make the products exact."""
         features, labels = torch.randint(-2, 3, (97, 4), generator=generator()).float(), torch.arange(97) % 13
         means = torch.randint(-2, 3, (13, 4), generator=generator(1)).float()
-        whole = ranks(features @ means.T, labels)
+        whole = class_ranks(features @ means.T, labels)
         assert int(whole[1].max()) > 0  # ties are among them
         for chunk in (1, 13, 14, 130, 10_000):
-            monkeypatch.setattr(evaluation, "_CHUNK", chunk)
-            for again in (ranks(features @ means.T, labels), ranks(features, labels, classifier=means)):
+            monkeypatch.setattr(accuracy, "CHUNK", chunk)
+            for again in (class_ranks(features @ means.T, labels), class_ranks(features, labels, classifier=means)):
                 assert torch.equal(torch.stack(whole), torch.stack(again))
 
     def test_errors_name_what_would_be_right(self):
@@ -152,10 +153,12 @@ class TestRankAccuracies:
         with pytest.raises(ValueError, match=r"got \[3, 4\] and \[2\]"):
             top_r(scores, labels[:2], 1)
         with pytest.raises(ValueError, match=r"classifier must be \[C, 4\]"):
-            ranks(scores, labels, classifier=torch.zeros(2, 3))
-        scores[1, 3] = math.nan  # of a class that is not the true one: it must not count as beaten
-        with pytest.raises(ValueError, match="NaN"):
-            average_accuracy(scores, labels, 2)
+            class_ranks(scores, labels, classifier=torch.zeros(2, 3))
+        for value in (math.nan, math.inf, -math.inf):
+            scores[1, 3] = value  # of a class that is not the true one: it must not count as beaten, nor as ahead
+            for call in (lambda: average_accuracy(scores, labels, 2), lambda: top_r(scores, labels, 1)):
+                with pytest.raises(ValueError, match="NaN or infinity"):
+                    call()
 
 
 class TestMeanClassifier:
@@ -193,6 +196,10 @@ class TestMeanClassifier:
             mean_classifier(features, labels, 1)
         with pytest.raises(ValueError, match="with a generator"):
             mean_classifier(features, labels, 2, per_class=2)
+        for value in (math.nan, math.inf):
+            features[2, 1] = value
+            with pytest.raises(ValueError, match="features hold NaN or infinity"):
+                mean_classifier(features, labels, 2)
 
 
 def numpy_knn(train, train_labels, test, test_labels, k, temperature, classes):
@@ -217,6 +224,20 @@ class TestKnn:
             numpy_knn(x.numpy(), y.numpy(), x_test.numpy(), y_test.numpy(), k, temperature, 5)
         )
 
+    @pytest.mark.parametrize("k", [1, 5, 50])
+    @pytest.mark.parametrize("temperature", [0.07, None])
+    def test_is_scikit_learns(self, k, temperature):
+        """An implementation of others, on unit vectors with its cosine distance 1 - s, weighted as ours."""
+        from sklearn.neighbors import KNeighborsClassifier
+
+        (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
+        x, x_test = x.double(), x_test.double()
+        weights = "uniform" if temperature is None else lambda distance: np.exp((1 - distance) / temperature)
+        theirs = KNeighborsClassifier(k, weights=weights, metric="cosine").fit(x.numpy(), y.numpy())
+        votes = theirs.predict_proba(x_test.numpy())  # of equal votes scikit-learn's `score` names the first, which is not a share
+        expected = top_r(torch.from_numpy(votes.round(12)), y_test, 1)
+        assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(expected, abs=1e-12)
+
     def test_equal_votes_count_for_their_share(self):
         train, labels = torch.eye(3), torch.tensor([0, 1, 2])
         test = torch.tensor([[1.0, 1.0, 0.0]])
@@ -235,7 +256,7 @@ class TestKnn:
     def test_chunks_do_not_matter(self, monkeypatch):
         (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(61, 5, 8, 1.5, seed=1)
         whole = knn(x, y, x_test, y_test, k=10)
-        monkeypatch.setattr(evaluation, "_CHUNK", 700)
+        monkeypatch.setattr(accuracy, "CHUNK", 700)
         assert knn(x, y, x_test, y_test, k=10) == whole
 
     def test_errors(self):
@@ -250,6 +271,12 @@ class TestKnn:
             knn(x, y, x[:, :2], y, k=2)
         with pytest.raises(ValueError, match="diverged"):
             knn(x, y, x * math.nan, y, k=2)
+        with pytest.raises(ValueError, match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: torch\.as_tensor"):
+            knn(x.numpy(), y.numpy(), x, y, k=2)
+        with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
+            knn(x, y - 1, x, y, k=2)
+        with pytest.raises(ValueError, match="1000000001 classes are far more than there are samples"):
+            knn(x, y.clone().index_fill_(0, torch.tensor([3]), 10**9), x, y, k=2)
 
 
 class TestLinearProbe:
@@ -285,9 +312,9 @@ class TestLinearProbe:
         """The way a CUDA device goes, here with tensors on the CPU; the environment stays as it was."""
         x, y = blobs(200, classes, 8, 2.0)
         before = dict(os.environ)
-        on_device, _ = evaluation._logistic(x, y, 1.0, array_api=True)
+        on_device, _ = probes._logistic(x, y, 1.0, array_api=True)
         assert dict(os.environ) == before
-        assert torch.allclose(on_device, evaluation._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
+        assert torch.allclose(on_device, probes._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
 
     def test_units_offsets_and_names_of_classes_do_not_matter(self):
         (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
@@ -354,21 +381,21 @@ def noisy(images: Tensor, g: torch.Generator) -> Tensor:
     return scaled(images) + 0.05 * torch.randn(images.shape, generator=g)
 
 
-class TestFeaturesOf:
+class TestExtractFeatures:
     def test_evaluation_mode_and_flags_restored(self):
         """Batch statistics would make a sample's features depend on its neighbours; a frozen part must stay frozen."""
         encoder, (images, _) = small_encoder().train(), pictures(30)
         encoder[1].eval()
-        one_by_one = features_of(encoder, images, transform=scaled, batch=1)
+        one_by_one = extract_features(encoder, images, transform=scaled, batch=1)
         assert one_by_one.shape == (30, 6)
         assert not one_by_one.requires_grad
-        assert torch.allclose(one_by_one, features_of(encoder, images, transform=scaled, batch=7), atol=1e-6)
+        assert torch.allclose(one_by_one, extract_features(encoder, images, transform=scaled, batch=7), atol=1e-6)
         assert [m.training for m in encoder.modules()] == [True, True, False, True, True]
 
     def test_flags_are_restored_after_an_error(self):
         encoder = small_encoder().train()
         with pytest.raises(RuntimeError):
-            features_of(encoder, torch.zeros(2, 3, 8, 8), transform=scaled)
+            extract_features(encoder, torch.zeros(2, 3, 8, 8), transform=scaled)
         assert encoder.training
 
 

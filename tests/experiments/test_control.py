@@ -51,7 +51,7 @@ def oracle(query, keys, bilinear, tau, floor):
 def test_contrast_equals_a_loop_in_float64(views, tau, floor, named):
     query, keys = torch.randn(9, 4, dtype=torch.float64), torch.randn(views, 9, 4, dtype=torch.float64)
     bilinear = torch.randn(4, 4, dtype=torch.float64)
-    loss, clamped = sac.contrast(query, keys, bilinear, tau_plus=tau, floor=named)
+    loss, clamped = sac.bilinear_loss(query, keys, bilinear, tau_plus=tau, floor=named)
     expected, share = oracle(query, keys, bilinear, tau, floor)
     assert loss.item() == pytest.approx(expected, rel=1e-10)
     assert clamped.item() == pytest.approx(share)
@@ -60,7 +60,7 @@ def test_contrast_equals_a_loop_in_float64(views, tau, floor, named):
 def test_without_correction_it_is_the_cross_entropy_of_curl():
     query, key, bilinear = torch.randn(8, 5), torch.randn(8, 5), torch.randn(5, 5)
     expected = nn.functional.cross_entropy(query @ bilinear @ key.T, torch.arange(8))
-    assert torch.allclose(sac.contrast(query, key[None], bilinear)[0], expected, atol=1e-5)
+    assert torch.allclose(sac.bilinear_loss(query, key[None], bilinear)[0], expected, atol=1e-5)
 
 
 def test_only_the_floor_at_zero_ignores_a_constant_added_to_an_anchors_scores():
@@ -70,13 +70,13 @@ def test_only_the_floor_at_zero_ignores_a_constant_added_to_an_anchors_scores():
     shifted = torch.cat([query, torch.linspace(-3, 3, 8)[:, None]], 1), torch.cat([keys, torch.ones(1, 8, 1)], 2)
     wider = torch.block_diag(bilinear, torch.ones(1, 1))
     for floor, same in ((0.0, True), ("sphere", False)):
-        before, after = (sac.contrast(*x, tau_plus=0.3, floor=floor)[0] for x in ((query, keys, bilinear), (*shifted, wider)))
+        before, after = (sac.bilinear_loss(*x, tau_plus=0.3, floor=floor)[0] for x in ((query, keys, bilinear), (*shifted, wider)))
         assert torch.allclose(before, after, atol=1e-4) == same
 
 
 def test_an_anchor_on_the_floor_at_zero_gives_no_gradient():
     query = torch.eye(4).requires_grad_()
-    loss, clamped = sac.contrast(query, 20 * torch.eye(4)[None], torch.eye(4), tau_plus=0.1)
+    loss, clamped = sac.bilinear_loss(query, 20 * torch.eye(4)[None], torch.eye(4), tau_plus=0.1)
     loss.backward()
     assert clamped == 1
     assert loss == 0
@@ -137,17 +137,17 @@ def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
 def test_squashed_actions_have_the_density_that_torch_gives_them():
     mean, log_std = torch.randn(6, 2, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64).clamp(-1, 0.5)
     noise = torch.randn(6, 2, dtype=torch.float64)
-    action, log_pi = sac.squashed(mean, log_std, noise)
+    action, log_pi = sac.squashed_gaussian(mean, log_std, noise)
     law = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
     assert torch.allclose(log_pi, law.log_prob(action).sum(1), atol=1e-8)
-    far, log_far = sac.squashed(torch.full((1, 1), 40.0), torch.zeros(1, 1), torch.zeros(1, 1))
+    far, log_far = sac.squashed_gaussian(torch.full((1, 1), 40.0), torch.zeros(1, 1), torch.zeros(1, 1))
     assert far == 1
     assert log_far.isfinite()
 
 
 def test_the_target_is_the_soft_bellman_equation():
     q, log_pi = torch.tensor([[3.0, 1.0], [2.0, 5.0]]), torch.tensor([-1.0, 0.5])
-    y = sac.target(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 0.0]), q, log_pi, torch.tensor(0.1), 0.9)
+    y = sac.bellman_target(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 0.0]), q, log_pi, torch.tensor(0.1), 0.9)
     assert y.tolist() == pytest.approx([0.5 + 0.9 * (2.0 + 0.1), 1.0])
 
 
@@ -184,7 +184,7 @@ def test_the_actor_leaves_the_encoder_alone_and_the_copies_follow_at_their_rates
     assert agent.actor_readout[0].weight.grad is not None
     slow, fast = nn.Linear(2, 2), nn.Linear(2, 2)
     expected = 0.95 * slow.weight.detach() + 0.05 * fast.weight.detach()
-    encoders.follow(slow, fast, 0.05)
+    encoders.momentum_update(slow, fast, 0.05)
     assert torch.allclose(slow.weight, expected)
 
 

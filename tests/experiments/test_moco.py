@@ -10,7 +10,7 @@ from curlnb.experiments import images, moco
 from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, similarities
 from curlnb.experiments.optimisers import optimiser, rate
 from curlnb.losses import contrastive_loss
-from curlnb.models.encoders import SimCLR, follow, projection_head
+from curlnb.models.encoders import SimCLR, momentum_update, projection_head
 from curlnb.runs.store import Store
 
 
@@ -52,7 +52,7 @@ def test_the_key_network_is_the_exponential_average_of_the_query_network():
         with torch.no_grad():
             for parameter in model.query.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)))
-        follow(model.key, model.query, 1 - momentum)
+        momentum_update(model.key, model.query, 1 - momentum)
         for name, parameter in model.query.named_parameters():
             oracle[name] = momentum * oracle[name] + (1 - momentum) * parameter.detach().double()
     for name, parameter in model.key.named_parameters():

@@ -8,7 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curlnb.theory.class_collision import beta, class_deviations, collision_constant, collision_losses, collision_ratio, deviation_bound
+from curlnb.theory.class_collision import (
+    class_deviations,
+    collision_constant,
+    collision_losses,
+    collision_ratio,
+    deviation_bound,
+    deviation_weight,
+)
 from curlnb.theory.finite_worlds import KINDS, World, intraclass_deviation, pair_losses, random_world, search, tau
 
 
@@ -164,9 +171,9 @@ def test_beta_of_balanced_classes_and_its_growth_with_imbalance():
     """c'/(C - 1) for uniform rho, which is the least that C classes can have; without end as one class takes all."""
     for classes in (2, 10, 100):
         uniform = torch.full((classes,), 1 / classes, dtype=torch.float64)
-        assert float(beta(uniform, 1.5)) == pytest.approx(1.5 / (classes - 1))
-        assert bool((beta(torch.softmax(normal(50, classes), -1), 1.5) > beta(uniform, 1.5)).all())
-    assert float(beta(torch.tensor([1 - 1e-6, 1e-6], dtype=torch.float64), 1.0)) == pytest.approx(5e5, rel=1e-3)
+        assert float(deviation_weight(uniform, 1.5)) == pytest.approx(1.5 / (classes - 1))
+        assert bool((deviation_weight(torch.softmax(normal(50, classes), -1), 1.5) > deviation_weight(uniform, 1.5)).all())
+    assert float(deviation_weight(torch.tensor([1 - 1e-6, 1e-6], dtype=torch.float64), 1.0)) == pytest.approx(5e5, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

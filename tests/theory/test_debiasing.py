@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from curlnb import losses
 from curlnb.theory.debiasing import (
-    View,
+    AnchorDistributions,
+    anchor_distributions,
     class_prior,
     eq9_terms,
     lemma1,
@@ -21,7 +22,6 @@ from curlnb.theory.debiasing import (
     theorem3_bound,
     two_level_error,
     uniform_mean,
-    view,
 )
 
 
@@ -29,13 +29,13 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> View:
+def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> AnchorDistributions:
     g = generator(seed)
     z = torch.nn.functional.normalize(torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1)
-    return view(z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1))
+    return anchor_distributions(z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1))
 
 
-def enumerated(seen: View, negatives: list[torch.Tensor], t: float, scale: float = 1.0) -> float:
+def enumerated(seen: AnchorDistributions, negatives: list[torch.Tensor], t: float, scale: float = 1.0) -> float:
     """E log(1 + scale sum e^{(s_i - s+)/t}) over every outcome, one loop a draw."""
     total, points = 0.0, seen.similarity.shape[1]
     for a in range(len(seen.similarity)):
@@ -53,14 +53,14 @@ def test_a_view_is_the_mixture_of_its_classes():
     g = generator(1)
     z = torch.nn.functional.normalize(torch.randn(5, 2, generator=g, dtype=torch.float64), dim=1)
     D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
-    seen = view(z, D)
+    seen = anchor_distributions(z, D)
     assert seen.tau_plus == 0.25
     torch.testing.assert_close(seen.marginal, D.mean(0).expand(20, 5))
     torch.testing.assert_close(seen.weight.view(4, 5), D / 4)
     with pytest.raises(ValueError, match="unit vectors"):
-        view(2 * z, D)
+        anchor_distributions(2 * z, D)
     with pytest.raises(ValueError, match="do not fit"):
-        view(z, D[:, :4])
+        anchor_distributions(z, D[:, :4])
 
 
 @pytest.mark.parametrize("t", [1.0, 0.3])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curlnb.losses import curl_loss
-from curlnb.theory import finite_worlds
+from curlnb.theory import finite_worlds, generalization
 from curlnb.theory.finite_worlds import KINDS, World, empirical_pair_losses, intraclass_deviation, pair_losses, random_world, search, tau
 
 
@@ -231,9 +231,9 @@ def test_uniform_and_proportional_tasks_agree_where_rho_is_uniform_or_there_is_o
 def test_the_best_linear_classifier_is_no_worse_than_any_other(kind):
     """L_sup <= L_sup^mu, and <= every direction of a fine grid, which comes close to it where the infimum is attained."""
     world, f = random_world(generator(15), 3, 5, spread=1.0), normal(5, 2, seed=16)
-    best = finite_worlds.supervised_loss(world, f, kind)
+    best = finite_worlds.linear_classifier_loss(world, f, kind)
     assert best <= float(pair_losses(world, f, kind).supervised()) + 1e-9
-    assert finite_worlds.supervised_loss(collapsed_world(3), torch.zeros(3, 2, dtype=torch.float64), kind) == pytest.approx(1)
+    assert finite_worlds.linear_classifier_loss(collapsed_world(3), torch.zeros(3, 2, dtype=torch.float64), kind) == pytest.approx(1)
     grid = torch.cartesian_prod(*[torch.linspace(-12, 12, 601, dtype=torch.float64)] * 2)
     margins = grid @ f.mT  # [directions, P]
     by_pair = [
@@ -326,7 +326,7 @@ def test_search_ignores_values_that_are_not_finite():
 def test_loss_constants_are_valid_and_sharp(kind, k):
     """Lemma A.2's eta and B for the paper's losses on [-2R^2, 2R^2]^k: never exceeded, and B attained. eta = 1 fails for log2."""
     radius = 1.5
-    eta, largest = finite_worlds.loss_constants(kind, radius, k)
+    eta, largest = generalization.loss_constants(kind, radius, k)
     v = (2 * radius**2 * (2 * torch.rand(20_000, k, generator=generator(23), dtype=torch.float64) - 1)).requires_grad_()
     values = (1 + (-v).amax(-1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(-1))
     slopes = torch.autograd.grad(values.sum(), v)[0].norm(dim=-1)
@@ -353,15 +353,15 @@ def test_the_contraction_step_holds_with_its_constant(kind):
     left = torch.stack([(values @ torch.tensor(s, dtype=torch.float64)).max() for s in itertools.product([-1, 1], repeat=2)]).mean()
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=12)), dtype=torch.float64)
     right = (signs @ F.flatten(1).mT).amax(1).mean()
-    eta, _ = finite_worlds.loss_constants(kind, 1.0)
+    eta, _ = generalization.loss_constants(kind, 1.0)
     assert float(left) <= math.sqrt(12) * eta * float(right)
-    term = finite_worlds.generalization(float(right), samples=2, radius=1.0, kind=kind).complexity
+    term = generalization.generalization_bound(float(right), samples=2, radius=1.0, kind=kind).complexity
     assert term == pytest.approx(2 * math.sqrt(12) * eta * float(right) / 2)
 
 
 def test_gen_m_against_hand_computed_constants():
     """Hinge, R = 1, k = 1, M = 100, R_S = 10, delta = 0.1: 2 sqrt(12) 10/100, 9 sqrt(log 40 / 200) and 3 sqrt(log 20 / 200)."""
-    terms = finite_worlds.generalization(10.0, samples=100, radius=1.0, kind="hinge", delta=0.1)
+    terms = generalization.generalization_bound(10.0, samples=100, radius=1.0, kind="hinge", delta=0.1)
     assert terms == pytest.approx((0.692820, 1.222291, 0.367164), abs=1e-5)
     assert terms.total == pytest.approx(sum(terms))
 
@@ -379,10 +379,10 @@ def test_the_empirical_minimiser_stays_within_gen_m():
         empirical = finite_worlds.loss((F[:, x] * (F[:, positive] - F[:, negative])).sum(-1), "hinge").mean(1)
         excess.append(float(exact[empirical.argmin()] - exact.min()))
         S = F[:, torch.cat([x, positive, negative])]
-        average, _ = finite_worlds.rademacher_average(
+        average, _ = generalization.rademacher_average(
             lambda s, S=S: (s.flatten(1) @ S.flatten(1).mT).amax(1), 3 * M, 2, generator=g, draws=50
         )
-        gen.append(finite_worlds.generalization(average, M, 1.0, "hinge").total)
+        gen.append(generalization.generalization_bound(average, M, 1.0, "hinge").total)
     assert all(left <= right for left, right in zip(excess, gen, strict=True))
     assert max(excess) > 0  # the minimiser is not always the best: there is something to bound
 
@@ -391,7 +391,7 @@ def test_the_empirical_minimiser_stays_within_gen_m():
 def test_rademacher_average_of_linear_maps(norm):
     """The closed-form supremum: reached by a member of the class, passed by none, and its average equals the one over all signs."""
     inputs, radius, dim = normal(4, 3, seed=27), 1.7, 2
-    supremum = finite_worlds.linear_supremum(inputs, norm, radius)
+    supremum = generalization.linear_supremum(inputs, norm, radius)
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=8)), dtype=torch.float64).unflatten(1, (4, dim))
     exact = supremum(signs)
     W = normal(500, dim, 3, seed=28)
@@ -402,7 +402,7 @@ def test_rademacher_average_of_linear_maps(norm):
     U, _, Vh = torch.linalg.svd(G, full_matrices=False)
     maximiser = radius * (G / torch.linalg.matrix_norm(G)[:, None, None] if norm == "frobenius" else U @ Vh)
     torch.testing.assert_close((maximiser * G).sum((-2, -1)), exact)
-    estimate, error = finite_worlds.rademacher_average(supremum, 4, dim, generator=generator(29), draws=4000)
+    estimate, error = generalization.rademacher_average(supremum, 4, dim, generator=generator(29), draws=4000)
     assert abs(estimate - float(exact.mean())) < 5 * error
 
 
@@ -410,8 +410,8 @@ def test_rademacher_average_of_linear_maps(norm):
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_remark_rademacher_average_of_f_is_at_most_d_times_that_of_g(norm, dim):
     inputs = normal(12, 6, seed=30)
-    whole, whole_error = finite_worlds.rademacher_average(finite_worlds.linear_supremum(inputs, norm), 12, dim, generator=generator(31))
-    single, single_error = finite_worlds.rademacher_average(finite_worlds.linear_supremum(inputs, norm), 12, 1, generator=generator(32))
+    whole, whole_error = generalization.rademacher_average(generalization.linear_supremum(inputs, norm), 12, dim, generator=generator(31))
+    single, single_error = generalization.rademacher_average(generalization.linear_supremum(inputs, norm), 12, 1, generator=generator(32))
     assert whole <= dim * single + 4 * (whole_error + dim * single_error)
 
 
@@ -422,7 +422,7 @@ def test_wrong_arguments_raise_one_line_errors():
     world, f = random_world(generator(33), 3, 4), normal(4, 2)
     cases = [
         (lambda: pair_losses(world, f, "squared"), "'squared'.*'hinge' or 'logistic'"),
-        (lambda: finite_worlds.loss_constants("squared", 1.0), "'squared'"),
+        (lambda: generalization.loss_constants("squared", 1.0), "'squared'"),
         (lambda: pair_losses(world, f[:3], "hinge"), r"\(3, 2\).*P = 4"),
         (lambda: pair_losses(world, f, "hinge").supervised("balanced"), "'balanced'.*'proportional' or 'uniform'"),
         (lambda: World(torch.tensor([0.5, 0.6]), torch.eye(2)), "rho is no probability"),
@@ -431,8 +431,8 @@ def test_wrong_arguments_raise_one_line_errors():
         (lambda: pair_losses(World(torch.ones(1), torch.ones(1, 2) / 2), torch.ones(2, 1), "hinge").supervised(), "2 classes"),
         (lambda: empirical_pair_losses(f, torch.tensor([0, 2, 2, 0]), "hinge"), "class 1 has no sample"),
         (lambda: empirical_pair_losses(f, torch.tensor([0, 1]), "hinge"), "do not fit"),
-        (lambda: finite_worlds.generalization(1.0, 10, 1.0, "hinge", delta=1.0), "delta is 1.0"),
-        (lambda: finite_worlds.linear_supremum(f, "nuclear"), "'nuclear'"),
+        (lambda: generalization.generalization_bound(1.0, 10, 1.0, "hinge", delta=1.0), "delta is 1.0"),
+        (lambda: generalization.linear_supremum(f, "nuclear"), "'nuclear'"),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message) as error:

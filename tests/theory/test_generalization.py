@@ -9,7 +9,7 @@ import torch
 
 from curlnb.theory import debiasing, finite_worlds, generalization
 from curlnb.theory.finite_worlds import World, random_world
-from curlnb.theory.generalization import debiased_loss, lemma4_factor, mean_classifier_loss, supervised_loss, tuple_loss
+from curlnb.theory.generalization import debiased_loss, lemma4_factor, mean_classifier_loss, softmax_classifier_loss, tuple_loss
 
 
 def generator(seed=0):
@@ -43,7 +43,7 @@ def test_the_right_side_is_the_limit_that_debiasing_computes():
     z = torch.nn.functional.normalize(torch.randn(6, 3, generator=g, dtype=torch.float64), dim=1)
     D = torch.softmax(torch.randn(4, 6, generator=g, dtype=torch.float64), -1)
     world, temperature = World(torch.full((4,), 0.25, dtype=torch.float64), D), 0.3
-    expected = debiasing.limit_loss(debiasing.view(z, D), 12, temperature)
+    expected = debiasing.limit_loss(debiasing.anchor_distributions(z, D), 12, temperature)
     assert torch.allclose(debiased_loss(world, z / math.sqrt(temperature), 12), expected, rtol=1e-12)
 
 
@@ -62,7 +62,7 @@ def test_lemma_4_holds_from_k_minus_1_negatives_on_and_not_below(K):
 
 def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_better():
     world, f = world_and_f(3)
-    best = supervised_loss(world, f, 3)
+    best = softmax_classifier_loss(world, f, 3)
     assert best <= float(mean_classifier_loss(world, f, 3)) + 1e-9
     g = generator(1)
     tasks = list(itertools.combinations(range(4), 3))
@@ -177,7 +177,7 @@ def test_derived_terms_agree_with_theorem_3_and_vanish_with_more_of_everything()
 
 def test_the_rademacher_average_of_linear_maps_stays_below_its_closed_form():
     inputs = torch.nn.functional.normalize(torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1)  # (N + M + 2) T = 40
-    mean, error = finite_worlds.rademacher_average(finite_worlds.linear_supremum(inputs), 40, 3, generator=generator(1))
+    mean, error = generalization.rademacher_average(generalization.linear_supremum(inputs), 40, 3, generator=generator(1))
     assert 0.9 * generalization.linear_rademacher(2, 1, 8, 3) < mean - 4 * error
     assert mean + 4 * error < generalization.linear_rademacher(2, 1, 8, 3) * 1.02
 

@@ -8,8 +8,18 @@ import torch
 
 from curlnb.losses import curl_loss
 from curlnb.theory import many_negatives
+from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import KINDS, World, pair_losses, random_world, search
-from curlnb.theory.many_negatives import block_loss, collision_floor, collisions, expected_loss, task_losses, tasks, theorem_b1, vector_loss
+from curlnb.theory.many_negatives import (
+    collision_floor,
+    collisions,
+    expected_block_loss,
+    expected_loss,
+    task_distribution,
+    task_losses,
+    theorem_b1,
+    vector_loss,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -124,7 +134,7 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         distinct_loss += sum(joint.get((T, c), 0.0) for c in T) * losses * (len(T) == k + 1) / (distinct or math.nan)
 
     chances, sides, per_task = collisions(world.rho, k), theorem_b1(world, table, kind, k), task_losses(world, table, kind)
-    expected_right = (different + k * sum(r * r for r in rho) * many_negatives.LEMMA_A1[kind] * float(s(world, table))) / none
+    expected_right = (different + k * sum(r * r for r in rho) * collision_constant(kind) * float(s(world, table))) / none
     pairs = [
         (chances.none, none),
         (chances.partial, partial),
@@ -136,16 +146,16 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         (sides.left, left),
         (sides.middle, (un - floor) / none),
         (sides.right, expected_right),
-        (tasks(world.rho, k).mean(per_task), average),
-        (tasks(world.rho, k, partial=True).raised(per_task), raised),
+        (task_distribution(world.rho, k).mean(per_task), average),
+        (task_distribution(world.rho, k, partial=True).raised(per_task), raised),
     ]
     if k < 3:  # no 4 distinct classes among 3
-        pairs.append((tasks(world.rho, k).distinct(per_task, k=k), distinct_loss))
+        pairs.append((task_distribution(world.rho, k).distinct(per_task, k=k), distinct_loss))
     for got, expected in pairs:
         assert float(got) == pytest.approx(expected, abs=1e-12)
     for (T, c), chance in joint.items():
         row = sum(2**e for e in T)
-        assert float(tasks(world.rho, k).joint[row, c]) == pytest.approx(chance, abs=1e-14)
+        assert float(task_distribution(world.rho, k).joint[row, c]) == pytest.approx(chance, abs=1e-14)
 
 
 def s(world: World, f: torch.Tensor) -> torch.Tensor:
@@ -179,7 +189,7 @@ def test_both_sides_agree_with_sampling(kind):
     scores = f @ (world.D @ f).T
     free = ~hit.any(1)
     sets = torch.stack([(classes == c).any(1) for c in range(4)], 1)[free]  # [m, C]
-    T, m = tasks(world.rho, k), int(free.sum())
+    T, m = task_distribution(world.rho, k), int(free.sum())
     row = (sets * 2 ** torch.arange(4)).sum(1)
     label = torch.multinomial(sets.double(), 1, generator=g).squeeze(1)  # D_T uniform
     x = points(label)
@@ -241,13 +251,13 @@ def test_tasks_are_distributions_and_uniform_where_rho_is():
     """Any k, also where most sets have a chance of 1e-20; by symmetry a uniform rho makes rho+(T) uniform, so the factor is 1."""
     for k in (1, 2, 5, 50):
         for partial in (False, True):
-            T = tasks(torch.softmax(4 * normal(5, seed=15), 0), k, partial=partial)
+            T = task_distribution(torch.softmax(4 * normal(5, seed=15), 0), k, partial=partial)
             assert float(T.probability.sum()) == pytest.approx(1, abs=1e-12)
             assert bool((T.joint >= 0).all())
             assert bool((T.joint[T.size < 2] == 0).all())
             chances = collisions(torch.softmax(4 * normal(5, seed=15), 0), k)
             assert float(T.joint.sum()) == pytest.approx(float(chances.partial if partial else chances.none), rel=1e-12)
-        T = tasks(torch.full((4,), 0.25).double(), k)
+        T = task_distribution(torch.full((4,), 0.25).double(), k)
         possible = T.probability > 0
         torch.testing.assert_close(T.anchor[possible], T.uniform()[possible])
         losses = T.members * normal(16, 4, seed=16).abs()
@@ -257,7 +267,7 @@ def test_tasks_are_distributions_and_uniform_where_rho_is():
 def test_cover_agrees_with_inclusion_and_exclusion():
     """P(k draws cover S exactly) = sum over U in S of (-1)^|S - U| rho(U)^k."""
     rho, k = torch.softmax(normal(5, seed=17), 0), 6
-    T = tasks(rho, k)
+    T = task_distribution(rho, k)
     for subset in ([0, 3], [1, 2, 4], [0, 1, 2, 3, 4]):
         for c in subset:
             S = [e for e in subset if e != c]
@@ -270,7 +280,7 @@ def test_cover_agrees_with_inclusion_and_exclusion():
 def test_a_uniform_task_distribution_makes_the_left_side_largest():
     """sum_c D_T(c) L_c / p_max has weights of at most 1, and all are 1 where D_T is uniform."""
     rho, losses = torch.softmax(normal(4, seed=18), 0), normal(16, 4, seed=19).abs()
-    T = tasks(rho, 3)
+    T = task_distribution(rho, 3)
     for seed in range(20):
         D_T = torch.softmax(2 * normal(16, 4, seed=seed), -1) * T.members
         D_T = D_T / D_T.sum(-1, keepdim=True).clamp_min(1e-300)
@@ -282,7 +292,7 @@ def test_remark_of_section_6_1():
     """L_sup <= (1 - tau_k) script-L_sup / p, sharper than the paper's by 1 - tau_k: equal if only tasks of k + 1 classes cost anything."""
     for k in (1, 2, 3):
         rho = torch.softmax(normal(5, seed=20), 0)
-        T, chances = tasks(rho, k), collisions(rho, k)
+        T, chances = task_distribution(rho, k), collisions(rho, k)
         losses = T.members * normal(32, 5, seed=21).abs()
         average, distinct = float(T.mean(losses)), float(T.distinct(losses, k=k))
         assert distinct <= float(chances.none / chances.distinct) * average + 1e-12
@@ -302,7 +312,7 @@ def test_eq_37_holds_with_the_constants_of_its_proof(k):
         sigma, R = float(torch.cdist(f, f).max()) / 2, float(f.norm(dim=1).max())
         log = math.log(2 * (2 * R**2 + 1) / eps)
         gamma = 1 + sigma * R * (math.sqrt(2 * math.log(k)) + 2 * math.sqrt(2 * log))
-        T = tasks(world.rho, k, partial=True)
+        T = task_distribution(world.rho, k, partial=True)
         sides = [g * float(T.raised(task_losses(world, f, "hinge", g))) for g in (1.0, gamma, 2 * gamma)]
         assert sides[0] <= sides[1] <= sides[2]
         assert float(many_negatives.different_class(world, f, "hinge", k)) <= sides[1] + eps
@@ -321,10 +331,10 @@ def test_block_loss_equals_loops_and_is_the_pair_loss_at_one(kind):
             weight = rho[c] * rho[e] * D[c][x] * D[c][p1] * D[c][p2] * D[e][n1] * D[e][n2]
             z = (dot(f[x], f[n1]) + dot(f[x], f[n2]) - dot(f[x], f[p1]) - dot(f[x], f[p2])) / 2
             total += weight * scalar_loss([z], kind)
-    assert float(block_loss(world, table, kind, 2)) == pytest.approx(total, abs=1e-12)
+    assert float(expected_block_loss(world, table, kind, 2)) == pytest.approx(total, abs=1e-12)
     for k in (1, 4):
         pair = float(many_negatives.unsupervised(world, table, kind, k))
-        assert float(block_loss(world, table, kind, 1, k)) == pytest.approx(pair, abs=1e-12)
+        assert float(expected_block_loss(world, table, kind, 1, k)) == pytest.approx(pair, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -336,7 +346,7 @@ def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
     own = torch.multinomial(world.D[positive], b + 1, replacement=True, generator=g)  # the anchor and its block
     others = torch.multinomial(world.D[negative], b, replacement=True, generator=g).view(n, k, b)
     values = curl_loss(f[own[:, 0]], f[own[:, 1:]], f[others], kind)
-    assert abs(float(values.mean()) - float(block_loss(world, f, kind, b, k))) < 4.5 * float(values.std()) / n**0.5
+    assert abs(float(values.mean()) - float(expected_block_loss(world, f, kind, b, k))) < 4.5 * float(values.std()) / n**0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,7 +354,7 @@ def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
 def test_proposition_6_2_and_its_tightening(kind, k):
     """L_un >= L_block(2) >= L_block(4) >= ... (a mean of b is a mean of its means of b - 1), down to the loss with class means."""
     world, f = random_world(generator(24), 3, 4), 2 * normal(4, 2, seed=25)
-    values = [float(block_loss(world, f, kind, b, k)) for b in (1, 2, 4, 8)]
+    values = [float(expected_block_loss(world, f, kind, b, k)) for b in (1, 2, 4, 8)]
     assert values == sorted(values, reverse=True)
     assert values[0] > values[-1] + 1e-3
     none, floor = float(collisions(world.rho, k).none), float(collision_floor(world.rho, kind, k))
@@ -365,7 +375,7 @@ def test_first_example_of_appendix_c_in_closed_form(r, k):
     world = World(torch.full((n,), 1 / n, dtype=torch.float64), torch.eye(n).double().repeat_interleave(2, 1) / 2)
     u, v = 1 - (1 - 1 / (2 * n)) ** k, (1 - 1 / (2 * n)) ** k - (1 - 1 / n) ** k
     assert float(many_negatives.unsupervised(world, f, "hinge", k)) == pytest.approx(u * (1 + r * r / 2) + v / 2, rel=1e-12)
-    assert float(tasks(world.rho, k).mean(task_losses(world, f, "hinge"))) == pytest.approx(0, abs=1e-12)
+    assert float(task_distribution(world.rho, k).mean(task_losses(world, f, "hinge"))) == pytest.approx(0, abs=1e-12)
 
 
 # Gradients, search, errors
@@ -409,10 +419,10 @@ def test_wrong_arguments_raise_one_line_errors():
         (lambda: expected_loss(f, f, 2, "squared"), "'squared'"),
         (lambda: theorem_b1(world, f, "hinge", 0), "k is 0"),
         (lambda: many_negatives.unsupervised(world, f[:3], "hinge", 2), r"\(3, 2\).*P = 4"),
-        (lambda: tasks(torch.ones(13) / 13, 2), "13 classes"),
-        (lambda: tasks(torch.ones(1), 2), "1 classes"),
-        (lambda: block_loss(world, f, "hinge", 0), "b = 0"),
-        (lambda: block_loss(world, f, "hinge", 60), "b = 60 on 4 points"),
+        (lambda: task_distribution(torch.ones(13) / 13, 2), "13 classes"),
+        (lambda: task_distribution(torch.ones(1), 2), "1 classes"),
+        (lambda: expected_block_loss(world, f, "hinge", 0), "b = 0"),
+        (lambda: expected_block_loss(world, f, "hinge", 60), "b = 60 on 4 points"),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message) as error:

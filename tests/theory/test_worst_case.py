@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from curlnb.losses import hard, hard_consistent
 from curlnb.theory import worst_case
-from curlnb.theory.worst_case import Labelled, equation_4_mean, game_loss, hardest_mean, uniform_world
+from curlnb.theory.worst_case import LabelledWorld, equation_4_mean, game_loss, hardest_mean, uniform_world
 
 
 def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 3):
@@ -17,10 +17,10 @@ def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 
     p = torch.softmax(torch.randn(points, generator=g, dtype=torch.float64), 0)
     labels = torch.cat([torch.arange(2), torch.randint(3, (points - 2,), generator=g)])
     f = normalize(torch.randn(points, d, generator=g, dtype=torch.float64), dim=1)
-    return Labelled(p, labels), f @ f.T / t
+    return LabelledWorld(p, labels), f @ f.T / t
 
 
-def by_hand(world: Labelled, u: torch.Tensor, beta: float, Q: float) -> tuple[list[float], float]:
+def by_hand(world: LabelledWorld, u: torch.Tensor, beta: float, Q: float) -> tuple[list[float], float]:
     """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), from the definitions, in Python floats."""
     p, h, means, total = world.p.tolist(), world.labels.tolist(), [], 0.0
     for x in range(len(p)):
@@ -131,12 +131,12 @@ def test_no_family_of_distributions_beats_the_supremum():
 def test_bad_input_is_named():
     p = torch.full((3,), 1 / 3, dtype=torch.float64)
     with pytest.raises(ValueError, match="one label"):
-        Labelled(p, torch.zeros(3, dtype=torch.long))
+        LabelledWorld(p, torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match="do not fit"):
-        Labelled(p, torch.arange(2))
+        LabelledWorld(p, torch.arange(2))
     with pytest.raises(ValueError, match="sum to 1"):
-        Labelled(2 * p, torch.arange(3))
-    world = Labelled(p, torch.arange(3))
+        LabelledWorld(2 * p, torch.arange(3))
+    world = LabelledWorld(p, torch.arange(3))
     with pytest.raises(ValueError, match="beta must be at least 0, not -1"):
         hardest_mean(world, torch.eye(3), -1)
     with pytest.raises(ValueError, match="Q must be positive"):
