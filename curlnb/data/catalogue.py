@@ -208,9 +208,13 @@ def keep(entry: Entry, part: str, content: Any, source: str = "") -> tuple[Path,
     """Write a part's file, whole or not at all, if it is what the catalogue says. Returns its path and the content's digest."""
     modality = _modalities[entry.modality]
     digest, expected = modality.digest(entry, content), _expected(entry, part)
-    if (fault := modality.fault(entry, part, content)) or digest != (expected or digest):
-        came = f" from {source}" if source else ""
-        raise DataError(f"{_label(entry, part)}{came} has {fault or 'other content than this project knows'}; not kept")
+    came = f"{_label(entry, part)}{f' from {source}' if source else ''}"
+    if fault := modality.fault(entry, part, content):
+        raise DataError(f"{came} has {fault}; not kept")
+    if expected and digest != expected:
+        known = entry.original.get(part) or entry.sha256.get(part)
+        whose = "this project knows; not kept" if known else f"when it was first fetched; remove its line from {_notes()} to accept it"
+        raise DataError(f"{came} has other content than {whose}")
     path = file_of(entry, part)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
@@ -222,8 +226,6 @@ def keep(entry: Entry, part: str, content: Any, source: str = "") -> tuple[Path,
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
-    if not (expected or entry.committed):
-        _note(entry, part, digest)
     return path, digest
 
 
@@ -265,23 +267,28 @@ def _expected(entry: Entry, part: str) -> str:
     return known or ("" if entry.committed else _noted().get(f"{entry.name}/{part}", ""))
 
 
+def _notes() -> Path:
+    return cache_folder() / "digests.json"
+
+
 def _noted() -> dict[str, str]:
-    path = cache_folder() / "digests.json"
     try:
-        found = json.loads(path.read_text())
-        return {str(key): str(value) for key, value in found.items()}
+        return {str(key): str(value) for key, value in json.loads(_notes().read_text()).items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} is damaged ({' '.join(str(error).split())}): remove it, and fetch the sets of the cache again") from None
+        why = " ".join(str(error).split())
+        raise DataError(f"{_notes()} is damaged ({why}): remove it, and fetch the sets of the cache again") from None
 
 
-def _note(entry: Entry, part: str, digest: str) -> None:
-    path = cache_folder() / "digests.json"
-    with FileLock(path.with_suffix(".lock")):
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(_noted() | {f"{entry.name}/{part}": digest}, indent=1, sort_keys=True) + "\n")
-        os.replace(unfinished, path)
+def note(entry: Entry, digests: Mapping[str, str]) -> None:
+    """Note the digests of a fetched set's parts, where the catalogue has none, so that what is read later is what was fetched."""
+    unknown = {f"{entry.name}/{part}": digest for part, digest in digests.items() if not _expected(entry, part)}
+    if unknown and not entry.committed:
+        with FileLock(_notes().with_suffix(".lock")):
+            unfinished = _notes().with_suffix(".unfinished")
+            unfinished.write_text(json.dumps(_noted() | unknown, indent=1, sort_keys=True) + "\n")
+            os.replace(unfinished, _notes())
 
 
 def read_tensors(path: Path) -> Tensors:
@@ -340,14 +347,16 @@ def fetch(name: str, report: Callable[[str], object] = print) -> None:
 def _fetch_from(entry: Entry, words: str, source: Source) -> str:
     """Put all parts from a source into the cache. Returns what went wrong; the empty string where nothing did."""
     working = cache_folder() / f".{entry.name}.fetching"  # kept after a failure: what it holds is resumed, or checked and replaced
+    digests: dict[str, str] = {}
     try:
         for part, given in source(working):
             content = _modalities[entry.modality].prepare(entry, given)
             try:
-                keep(entry, part, content, words)
+                _, digests[part] = keep(entry, part, content, words)
             except DataError:  # the source is whole and holds something else: there is nothing to resume
                 shutil.rmtree(working, ignore_errors=True)
                 raise
+        note(entry, digests)
     except (DataError, OSError) as error:  # also a full disk
         return " ".join(str(error).split())
     except Exception as error:  # whatever a decoder makes of a file that is not what it should be
