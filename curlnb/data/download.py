@@ -322,6 +322,8 @@ def members(archive: Path | BinaryIO, what: str, wanted: Callable[[str], bool]) 
                         content = tar.extractfile(member)
                         assert content is not None
                         yield member.name, content.read()
+            while bounded.read(CHUNK):  # the checksum of a compressed archive stands at its end, behind what tar reads
+                pass
     except DAMAGED as error:
         raise DataError(f"{what} cannot be read ({' '.join(str(error).split())}); run the same again to fetch it anew") from None
 
