@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from curlnb.data import glove, texts
+from curlnb.data import catalogue, glove, texts
 from curlnb.data.download import cache_folder
 from curlnb.data.text_sources import imdb_mirror, wikipedia
 
@@ -39,21 +39,19 @@ def vectors(table: str, sets: Iterable[str], least: int) -> None:
     for name in sets:
         entry = texts.entry_of(name)
         for split in entry.splits:
-            lines = texts.read(entry, split).splitlines()
+            lines = texts.read(name, split).splitlines()
             used.update(word for line in lines if not line.startswith("= ") for word in line.split(" "))
-    glove.fetch_vectors("glove.6B.50d")
+    catalogue.fetch("glove.6B.50d")
     words, all_vectors = glove.word_vectors("glove.6B.50d")
     kept = torch.tensor([number for number, word in enumerate(words) if number != glove.UNKNOWN and used[word] >= least])
     chosen = [words[number] for number in kept.tolist()]
-    path = glove.write_vectors(table, chosen, all_vectors[kept], "glove.6B.50d, in half precision")
+    path, digest = glove.write_vectors(table, chosen, all_vectors[kept])
     share = 100 * sum(used[word] for word in chosen) / used.total()
-    known, written = glove.word_vectors(table)
-    digest = glove.vectors_digest(torch.frombuffer(bytearray("\n".join(known).encode()), dtype=torch.uint8), written.half())
     print(f"{path.name}: {len(kept)} words, {share:.1f}% of the running words, {path.stat().st_size / 1e6:.1f} MB, sha256 {digest}")
 
 
 def keep(name: str, split: str, documents: list[texts.Document]) -> None:
-    sha256, sentences = texts.write(texts.entry_of(name), split, documents)
+    sha256, sentences = texts.write(name, split, documents)
     print(f"{name} {split}: {len(documents)} documents, {sentences} sentences, sha256 {sha256}")
 
 

@@ -20,11 +20,8 @@ import torch
 from torch import Tensor
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
-CIFAR10_STD = (
-    0.2023,
-    0.1994,
-    0.2010,
-)  # as in the released code, for STL-10 too; the standard deviation over all pixels is 0.247, 0.243, 0.262
+# as in the released code, for STL-10 too; the standard deviation over all pixels is 0.247, 0.243, 0.262
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
 CPU_CHUNK = 256  # images at a time: their intermediate results then stay in the cache, and calls do not count
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbering of ColorJitter's operations
 

@@ -1,41 +1,379 @@
-"""All sets of all modalities under one roof: their names, where they are, how they come here."""
+"""The catalogue of all data sets, and the one way in which a set is read, written and fetched, whatever its modality.
 
-from collections.abc import Callable, Iterable
-from types import ModuleType
+`data/images.json`, `texts.json`, `graphs.json` and `vectors.json` list every set. A set consists of parts, a file each: the splits of
+images and texts, one part for graphs and word vectors. Committed sets lie in `data/`, fetched ones in the cache. Every part is checked
+whenever it is read, against a digest of its content, whatever the file format:
 
-from curlnb.data import graphs, images, texts
-from curlnb.data.download import DataError
+- `sha256` of the catalogue, where the content is known;
+- `original`, where the content is not at hand but its original files have published digests, which it rebuilds (CIFAR-100, STL-10);
+- otherwise the digest that the set had when it was fetched, which `digests.json` in the cache notes (sets that nobody publishes a digest
+  of, and files that the user supplies). This finds damage and an exchanged file. It is no protection from somebody who can write into the
+  cache, for they can change both, nor from a source that sent something else at the first fetch.
 
-MODALITIES = (images, texts, graphs)
+No part is a pickle, and reading one runs no code of it. What is particular to a modality is given by its `Modality`: how a file is read and
+written and what the digest is of. Sources are plain functions in `image_sources`, `text_sources`, `sentence_sources`, `graph_sources` and
+`glove`, listed by the name of the set.
+"""
+
+import difflib
+import functools
+import json
+import os
+import shutil
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from curlnb.data.download import DataError, cache_folder
+from curlnb.runs import environment
+
+MODALITIES = {"images": "data set", "texts": "text set", "graphs": "graph set", "vectors": "table of word vectors"}
+"""The modalities, which are the names of the tables, and what a set of each is called in messages."""
+
+Source = Callable[[Path], Iterable[tuple[str, Any]]]
+"""From the folder for its working files to the parts of a set: the name and the content of each."""
+Sources = Mapping[str, list[tuple[str, Source]]]
+"""The sources of each set, by the set's name and in the order in which they are tried, each with words for the report."""
+Tensors = dict[str, Tensor]
 
 
-def names() -> tuple[str, ...]:
-    """Every data set there is: images, texts, graphs."""
-    return tuple(name for modality in MODALITIES for name in modality.names())
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A row of the catalogue.
+
+    splits: name -> number of samples; sha256, original: digests by part (see above); supplied: the files, in the cache, that only the user
+    can provide; megabytes: what a fetch transfers; archive_md5: identifies a set of unknown content in the keys of runs.
+    Images: shape [c, h, w] and classes. Texts: articles (or reviews) by split, vectors (the table of word vectors by default), labelled.
+    Graphs: how many graphs, classes and node labels (0 where nodes have none); nodes, edges: averages a graph, undirected edges counted
+    once, with two decimals as the paper prints them.
+    """
+
+    name: str
+    modality: str
+    origin: str
+    committed: bool
+    stand_in: bool = False
+    splits: dict[str, int] = field(default_factory=dict)
+    sha256: dict[str, str] = field(default_factory=dict)
+    original: dict[str, str] = field(default_factory=dict)
+    supplied: tuple[str, ...] = ()
+    megabytes: int = 0
+    archive_md5: str = ""
+    shape: tuple[int, int, int] = (0, 0, 0)
+    classes: tuple[str, ...] = ()
+    articles: dict[str, int] = field(default_factory=dict)
+    vectors: str = ""
+    labelled: bool = False
+    graphs: int = 0
+    n_classes: int = 0
+    nodes: float = 0.0
+    edges: float = 0.0
+    node_labels: int = 0
+
+    @property
+    def parts(self) -> list[str]:
+        """What has a file of its own; `train+unlabeled` of STL-10 is read as its two parts."""
+        return [split for split in self.splits if "+" not in split] or ["all"]
 
 
-def _modality(name: str) -> ModuleType:
-    return next((modality for modality in MODALITIES if name in modality.names()), images)  # which says that it is unknown
+@dataclass(frozen=True)
+class Modality:
+    """How sets of a modality are kept.
+
+    file: the path of a part below `data` or the cache (a folder for committed graphs); read, write: a part's content, from and to a path;
+    digest: of a content, as the catalogue has it; fault: how a content differs from what the catalogue promises, in words, "" where it does
+    not; prepare: the content from what a source gives.
+    """
+
+    name: str
+    file: Callable[[Entry, str], str]
+    read: Callable[[Entry, str, Path], Any]
+    write: Callable[[Any, Path], None]
+    digest: Callable[[Entry, Any], str]
+    fault: Callable[[Entry, str, Any], str]
+    sources: Sources
+    prepare: Callable[[Entry, Any], Any] = lambda entry, given: given
+
+
+class _Damaged(Exception):
+    """A file is there, and its content is not what it should be."""
+
+
+_modalities: dict[str, Modality] = {}
+
+
+def register(modality: Modality) -> None:
+    """Make the sets of a modality known to `read`, `keep` and `fetch`; its module does so when it is imported."""
+    _modalities[modality.name] = modality
+
+
+# --- the tables
+
+
+def names(modality: str | None = None) -> tuple[str, ...]:
+    """Every data set of a modality ("images", "texts", "graphs", "vectors"); by default all sets, without word vectors."""
+    wanted = [modality] if modality else [known for known in MODALITIES if known != "vectors"]
+    return tuple(name for known in wanted for name in _table(known))
+
+
+def find(name: str, split: str | None = None, modality: str | None = None) -> Entry:
+    """The row of a set; DataError, which says what there is, where there is no such set, or no such split of it."""
+    for known in [modality] if modality else MODALITIES:
+        if entry := _table(known).get(name):
+            break
+    else:
+        there = names(modality)
+        close = difflib.get_close_matches(str(name), there, 1, cutoff=0.5)
+        meant = f", did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"unknown {MODALITIES[modality or 'images']} {name!r}{meant}: there are {', '.join(there) or 'none here'}")
+    if split is not None and split not in entry.splits:
+        hint = "; for a validation split, divide the training data with holdout()" if str(split).startswith("val") else ""
+        raise DataError(f"{name} has no split {split!r}, but {', '.join(entry.splits)}{hint}")
+    return entry
+
+
+def _table(modality: str) -> dict[str, Entry]:
+    return _read_table(environment.home() / "data" / f"{modality}.json", modality)
+
+
+@functools.cache
+def _read_table(path: Path, modality: str) -> dict[str, Entry]:
+    """A table, read once and checked field by field, so that a damaged one is named instead of failing somewhere else."""
+    try:
+        return {name: _row(name, modality, row) for name, row in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: set CURLNB_HOME to a checkout of this project") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path} is damaged ({why}): restore it with `git checkout -- data/{path.name}`") from None
+
+
+def _row(name: str, modality: str, row: dict[str, Any]) -> Entry:
+    kinds = {"str": str, "bool": bool, "int": int, "float": (int, float), "dict": dict, "tuple": list}
+    for key, kind in typing.get_type_hints(Entry).items():
+        expected = kinds[(typing.get_origin(kind) or kind).__name__]
+        if key in row and not (isinstance(row[key], expected) and isinstance(row[key], bool) == (kind is bool)):  # type: ignore[arg-type]
+            raise ValueError(f"{key!r} of {name} is {json.dumps(row[key])[:40]}")
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return Entry(name=name, modality=modality, **fields)
+
+
+# --- files
 
 
 def available(name: str) -> str:
     """Where a set is: "embedded" (committed to the repository), "cached" (fetched) or "absent". Looks for files, does not read them."""
-    return _modality(name).available(name)
+    entry = find(name)
+    if not all(file_of(entry, part).exists() for part in entry.parts) or (entry.vectors and available(entry.vectors) == "absent"):
+        return "absent"
+    return "embedded" if entry.committed else "cached"
+
+
+def read(entry: Entry, part: str) -> Any:
+    """A part's content, verified. A damaged file in the cache is fetched again; otherwise no network is touched.
+
+    DataError, which says what to do, where the part is absent or damaged.
+    """
+    path, label = file_of(entry, part), _label(entry, part)
+    try:
+        return _open(entry, part)
+    except FileNotFoundError:
+        if entry.committed:
+            remedy = f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
+        elif entry.supplied:
+            remedy = f"{_supply(entry)}, then read it in with curlnb.data.datasets.fetch({entry.name!r})"
+        else:
+            vectors = find(entry.vectors).megabytes if entry.vectors and available(entry.vectors) == "absent" else 0
+            size = f" ({entry.megabytes + vectors:,} MB)" if entry.megabytes else ""
+            remedy = f"fetch it{size} with curlnb.data.datasets.fetch({entry.name!r})"
+            remedy += ", or all that a profile needs with `make data PROFILE=gpu|paper`"
+        raise DataError(f"{label} is not on this machine: {remedy}") from None
+    except _Damaged as damage:
+        if entry.committed:
+            path = path.relative_to(environment.home())
+            raise DataError(f"{path} of {entry.name} is damaged ({damage}): restore it with `git checkout -- {path}`") from None
+        print(f"{label}: the cached file is damaged ({damage}), fetching it again")
+    fetch(entry.name)
+    return _open(entry, part)
+
+
+def keep(entry: Entry, part: str, content: Any, source: str = "") -> tuple[Path, str]:
+    """Write a part's file, whole or not at all, if it is what the catalogue says. Returns its path and the content's digest."""
+    modality = _modalities[entry.modality]
+    digest, expected = modality.digest(entry, content), _expected(entry, part)
+    came = f"{_label(entry, part)}{f' from {source}' if source else ''}"
+    if fault := modality.fault(entry, part, content):
+        raise DataError(f"{came} has {fault}; not kept")
+    if expected and digest != expected:
+        known = entry.original.get(part) or entry.sha256.get(part)
+        whose = "this project knows; not kept" if known else f"when it was first fetched; remove its line from {_notes()} to accept it"
+        raise DataError(f"{came} has other content than {whose}")
+    path = file_of(entry, part)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        modality.write(content, unfinished)
+        unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
+        with open(unfinished, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path, digest
+
+
+def _open(entry: Entry, part: str) -> Any:
+    """A part's content, verified; FileNotFoundError, or _Damaged where it is not what it should be."""
+    modality = _modalities[entry.modality]
+    expected = _expected(entry, part)
+    try:
+        content = modality.read(entry, part, file_of(entry, part))
+        fault = modality.fault(entry, part, content)
+        digest = "" if fault else modality.digest(entry, content)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever the reader of the format makes of a damaged or hostile file
+        raise _Damaged(" ".join(str(error).split()) or type(error).__name__) from None
+    if fault:
+        raise _Damaged(f"it has {fault}")
+    if digest != expected and (expected or not entry.committed):
+        raise _Damaged("its SHA-256 is not the recorded one")
+    return content
+
+
+def file_of(entry: Entry, part: str) -> Path:
+    """Where a part lies, or would lie."""
+    return (environment.home() / "data" if entry.committed else cache_folder()) / _modalities[entry.modality].file(entry, part)
+
+
+def _label(entry: Entry, part: str) -> str:
+    return f"{entry.name} ({part})" if entry.splits else entry.name
+
+
+def _supply(entry: Entry) -> str:
+    return f"it cannot be fetched; put its original {', '.join(entry.supplied)} into {cache_folder()}"
+
+
+def _expected(entry: Entry, part: str) -> str:
+    """The digest that a part must have; "" where none is known yet."""
+    known = entry.original.get(part) or entry.sha256.get(part, "")
+    return known or ("" if entry.committed else _noted().get(f"{entry.name}/{part}", ""))
+
+
+def _notes() -> Path:
+    return cache_folder() / "digests.json"
+
+
+def _noted() -> dict[str, str]:
+    try:
+        return {str(key): str(value) for key, value in json.loads(_notes().read_text()).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(f"{_notes()} is damaged ({why}): remove it, and fetch the sets of the cache again") from None
+
+
+def note(entry: Entry, digests: Mapping[str, str]) -> None:
+    """Note the digests of a fetched set's parts, where the catalogue has none, so that what is read later is what was fetched."""
+    unknown = {f"{entry.name}/{part}": digest for part, digest in digests.items() if not _expected(entry, part)}
+    if unknown and not entry.committed:
+        with FileLock(_notes().with_suffix(".lock")):
+            unfinished = _notes().with_suffix(".unfinished")
+            unfinished.write_text(json.dumps(_noted() | unknown, indent=1, sort_keys=True) + "\n")
+            os.replace(unfinished, _notes())
+
+
+def read_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file, a format that holds nothing but numbers."""
+    with safe_open(path, "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (it is no dictionary)
+
+
+def write_tensors(tensors: Tensors, path: Path) -> None:
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+
+
+# --- fetching
 
 
 def fetch(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a set on this machine: verify what is here, and fetch what is absent. See `fetch` of `images`, `texts`, `graphs`."""
-    _modality(name).fetch(name, report)
+    """Have a set, and the word vectors of a text set, on this machine: verify what is here, fetch what is absent or damaged.
+
+    The sources are tried in their order, the original one first unless it is much larger. Partial downloads stay in the cache to be
+    resumed; data appears only complete and verified. Two processes fetch a set once: the second one waits, looks again and finds it.
+    Raises DataError where no source delivers it.
+    """
+    entry = find(name)
+    if entry.vectors:
+        fetch(entry.vectors, report)
+    if entry.committed:
+        for part in entry.parts:
+            read(entry, part)
+        report(f"{name}: part of the repository, verified")
+        return
+    cache, failures = cache_folder(), []
+    sources = _modalities[entry.modality].sources[name]
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / f".{name}.lock"):
+            if _intact(entry):
+                report(f"{name}: already here, verified")
+                return
+            for words, source in sources:
+                size = f"about {entry.megabytes:,} MB " if entry.megabytes else ""
+                reading = f"reading {', '.join(entry.supplied)} of the cache, which you supply"
+                report(f"{name}: {reading if entry.supplied else f'fetching {size}from {words}'}")
+                if not (failure := _fetch_from(entry, words, source)):
+                    report(f"{name}: {'read in' if entry.supplied else 'fetched'}, verified")
+                    return
+                report(f"{name}: {failure}")
+                failures.append(failure)
+    except OSError as error:
+        raise DataError(f"{name} cannot be kept in {cache}: {error}; CURLNB_DATA names another folder") from None
+    if entry.supplied:
+        raise DataError(failures[0])
+    where = " or ".join(words for words, _ in sources)
+    raise DataError(f"{name} could not be had from {where}; check the network and try again ({'; '.join(failures)})")
 
 
-def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:
-    """Have each set on this machine, verified; goes on after a failure, and then raises DataError with the names that failed."""
-    failed = []
-    for name in wanted:
+def _fetch_from(entry: Entry, words: str, source: Source) -> str:
+    """Put all parts from a source into the cache. Returns what went wrong; the empty string where nothing did."""
+    working = cache_folder() / f".{entry.name}.fetching"  # kept after a failure: what it holds is resumed, or checked and replaced
+    digests: dict[str, str] = {}
+    try:
+        for part, given in source(working):
+            content = _modalities[entry.modality].prepare(entry, given)
+            try:
+                _, digests[part] = keep(entry, part, content, words)
+            except DataError:  # the source is whole and holds something else: there is nothing to resume
+                shutil.rmtree(working, ignore_errors=True)
+                raise
+        note(entry, digests)
+    except (DataError, OSError) as error:  # also a full disk
+        return " ".join(str(error).split())
+    except Exception as error:  # whatever a decoder makes of a file that is not what it should be
+        return f"{words} sent something that cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+    shutil.rmtree(working, ignore_errors=True)
+    return ""
+
+
+def _intact(entry: Entry) -> bool:
+    """Whether every file of a set is in the cache and verified; removes those that are damaged."""
+    intact = True
+    for part in entry.parts:
         try:
-            fetch(name, report)
-        except DataError as error:
-            report(f"{name}: {error}")
-            failed.append(name)
-    if failed:
-        raise DataError(f"not fetched: {', '.join(failed)}; the lines above say why")
+            _open(entry, part)
+        except FileNotFoundError:
+            intact = False
+        except _Damaged:
+            file_of(entry, part).unlink()
+            intact = False
+    return intact

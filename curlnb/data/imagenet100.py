@@ -57,7 +57,7 @@ def load(split: str, device: str | torch.device = "cpu") -> Dataset:
         return Dataset(
             NAME, split, images.to(device), (torch.arange(200) % 100).to(device), names, f"synthetic in the shape of {NAME}", True
         )
-    files, own = _files(_folder() / FOLDERS[split], names)
+    files, own = _files(folder() / FOLDERS[split], names)
     images = torch.empty(len(files), 3, SIDE, SIDE, dtype=torch.uint8)
     for index, file in enumerate(files):
         images[index] = _square(file)
@@ -69,7 +69,8 @@ def available() -> bool:
     return bool(os.environ.get("CURLNB_IMAGENET")) and Path(os.environ["CURLNB_IMAGENET"]).is_dir()
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """The folder that CURLNB_IMAGENET names; DataError where it names none."""
     if not available():
         raise DataError(
             f"{NAME} needs an ImageNet folder, which cannot be fetched: set CURLNB_IMAGENET to one with train/n01558993/*.JPEG and val/"

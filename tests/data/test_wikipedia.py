@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from curlnb.data import datasets, glove, text_sources, texts, wikipedia
+from curlnb.data import catalogue, datasets, glove, text_sources, texts, wikipedia
 from curlnb.data.datasets import DataError
+from curlnb.data.download import cache_folder
 from curlnb.data.texts import Document
 from curlnb.data.wikipedia import Article, Rules, articles, plain, qualifies, sections, select, split, split_sentences, words
 
@@ -170,7 +171,7 @@ def test_wiki_mini_is_by_the_papers_rules() -> None:
     assert data["train"].classes == data["dev"].classes == data["test"].classes
     assert data["train"].stand_in
     assert all(int(d.starts.diff().min()) >= 4 for d in data.values())
-    lines = [line for part in data for line in texts.read(texts.entry_of("wiki-mini"), part).splitlines() if not line.startswith("= ")]
+    lines = [line for part in data for line in texts.read("wiki-mini", part).splitlines() if not line.startswith("= ")]
     assert len(lines) == 200 * len(data["train"].classes)
     assert len(set(lines)) > 0.999 * len(lines)  # within an article no sentence comes twice; two articles may share one
 
@@ -222,10 +223,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     rows = {"small": {**row, "committed": True}, "full": {**row, "committed": False, "megabytes": 1}}
     (home / "data").mkdir(parents=True)
-    for name, table in {"texts": rows, "images": {}, "graphs": {}}.items():
+    toy = {"toy.0B.2d-mini": {"origin": "made up", "committed": True}}
+    for name, table in {"texts": rows, "images": {}, "graphs": {}, "vectors": toy}.items():
         (home / "data" / f"{name}.json").write_text(json.dumps(table))
-    glove.write_vectors("toy.0B.2d-mini", ["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2), "made up")
-    texts.write(texts.entry_of("small"), "train", DOCUMENTS)
+    glove.write_vectors("toy.0B.2d-mini", ["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2))
+    texts.write("small", "train", DOCUMENTS)
     return home
 
 
@@ -250,7 +252,7 @@ def test_of_classes_takes_articles_out(world: Path) -> None:
 @pytest.mark.parametrize(("sentences", "said"), [([], "no sentence"), ([("a",), ()], "an empty sentence")])
 def test_documents_without_words_are_refused(world: Path, sentences: list, said: str) -> None:
     with pytest.raises(DataError, match=f"'Void' has {said}: leave it out"):
-        texts.write(texts.entry_of("small"), "train", [Document("Void", sentences)])
+        texts.write("small", "train", [Document("Void", sentences)])
     assert len(datasets.load_text("small", "train")) == 3  # what was there is untouched
 
 
@@ -267,11 +269,11 @@ def test_content_that_differs_from_the_table_is_refused(world: Path) -> None:
     rows = json.loads((world / "data" / "texts.json").read_text())
     rows["small"]["sha256"] = {"train": "0" * 64}
     (world / "data" / "texts.json").write_text(json.dumps(rows))
-    texts._table.cache_clear()
+    catalogue._read_table.cache_clear()
     with pytest.raises(DataError, match="damaged"):
         datasets.load_text("small", "train")
-    with pytest.raises(DataError, match=r"small \(train\) has 3 sentences or other content than this project knows; not kept"):
-        texts.write(texts.entry_of("small"), "train", DOCUMENTS)
+    with pytest.raises(DataError, match=r"small \(train\) has other content than this project knows; not kept"):
+        texts.write("small", "train", DOCUMENTS)
 
 
 def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +282,12 @@ def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monk
         raise DataError("the line is down")
 
     lines: list[str] = []
-    monkeypatch.setitem(text_sources.SOURCES, "full", [("its original source", broken)])
+    sources = catalogue._modalities["texts"].sources
+    monkeypatch.setitem(sources, "full", [("its original source", broken)])
     with pytest.raises(DataError, match="full could not be had from its original source; check the network and try again"):
         datasets.fetch("full", lines.append)
-    monkeypatch.setitem(text_sources.SOURCES, "full", [("a", broken), ("its mirror", lambda folder: iter([("train", DOCUMENTS)]))])
-    (texts.cache_folder() / "full" / "train.txt.gz").unlink(missing_ok=True)
+    monkeypatch.setitem(sources, "full", [("a", broken), ("its mirror", lambda folder: iter([("train", DOCUMENTS)]))])
+    (cache_folder() / "full" / "train.txt.gz").unlink(missing_ok=True)
     datasets.fetch("full", lines.append)
     assert lines[-1] == "full: fetched, verified"
     assert datasets.available("full") == "cached"
@@ -350,17 +353,17 @@ def test_reviews_come_in_the_same_order_from_every_source() -> None:
 
 
 def test_glove_lines_of_another_length_are_refused() -> None:
-    known, vectors = text_sources.read_glove(["a 1 2", ". . . 3 4"], 2)
+    known, vectors = glove.read_glove(["a 1 2", ". . . 3 4"], 2)
     assert known == ["a", ". . ."]
     assert vectors.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(DataError, match="a line of the word vectors has 1 numbers, not 2"):
-        text_sources.read_glove(["a 1"], 2)
+        glove.read_glove(["a 1"], 2)
 
 
 def test_the_large_set_has_3029_articles_of_44_sentences() -> None:
     if datasets.available("wiki3029-enwik8") == "absent":
         pytest.skip("wiki3029-enwik8 is not in the cache")
-    assert [len(texts.read(texts.entry_of("wiki3029-enwik8"), part).splitlines()) - 3029 for part in ("train", "dev", "test")] == [
+    assert [len(texts.read("wiki3029-enwik8", part).splitlines()) - 3029 for part in ("train", "dev", "test")] == [
         3029 * 31,
         3029 * 4,
         3029 * 9,

