@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
     reproduce = command("reproduce", "run the notebooks and write the report")
     reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
-    reproduce.add_argument("-j", "--jobs", type=_jobs, help="notebooks at a time, each with its share of the cores")
-    reproduce.add_argument("--limit-minutes", type=_minutes_limit, help="stop a notebook after that long (default: 60 at quick)")
+    reproduce.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
+    reproduce.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
     command("report", "write the report page of the last reproduction again")
     reference = command("reference", "make a finished reproduction the committed reference")
     reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
@@ -53,17 +53,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of notebooks: give a whole number, 1 or more")
+        raise ValueError(f"--jobs is {text!r}: it must be a whole number of notebooks, 1 or more")
     return int(text)
 
 
-def _minutes_limit(text: str) -> float:
+def _limit(text: str) -> float:
     try:
         minutes = float(text)
     except ValueError:
         minutes = math.nan
     if not (math.isfinite(minutes) and minutes > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time limit: give a number of minutes above 0")
+        raise ValueError(f"--limit-minutes is {text!r}: it must be a number of minutes above 0")
     return minutes
 
 
@@ -81,7 +81,8 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "reproduce":
         from curlnb.companion.reproduce import reproduce
 
-        return 1 if reproduce(given.profile, given.notebooks, jobs=given.jobs, limit_minutes=given.limit_minutes) else 0
+        jobs, limit = given.jobs and _jobs(given.jobs), given.limit_minutes and _limit(given.limit_minutes)
+        return 1 if reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
     elif given.command == "report":
         from curlnb.companion.report import write_report
 

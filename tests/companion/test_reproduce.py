@@ -44,7 +44,7 @@ def checkout(tmp_path):
     def command(*arguments: str, start: bool = False, **variables: str) -> subprocess.Popen | subprocess.CompletedProcess:
         env = {
             **os.environ, "CURLNB_HOME": str(tmp_path), "CURLNB_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).parent.parent), **variables,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]), **variables,
         }  # fmt: skip
         line = [sys.executable, "-m", "curlnb", *arguments]
         if start:
@@ -168,13 +168,10 @@ def test_damaged_files_are_named_set_aside_and_made_again(checkout):
 
 
 def command(capsys, *arguments: str) -> str:
-    """The one line that a command refused with prints on stderr."""
-    try:
-        code = main(list(arguments))
-    except SystemExit as stop:
-        code = stop.code
-    assert code == 2
-    return capsys.readouterr().err.strip().splitlines()[-1]
+    """The one line with which a command is refused."""
+    assert main(list(arguments)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize("selected", ["docs", "README.md", "", "notebooks/nothing", "notebooks/2_dcl/nothing.ipynb"])
@@ -184,7 +181,8 @@ def test_what_holds_no_notebook_is_refused(capsys, selected: str):
 
 @pytest.mark.parametrize("minutes", ["-5", "nan", "0", "inf", "soon"])
 def test_a_limit_that_is_none_is_refused(capsys, minutes: str):
-    assert f"'{minutes}' is no time limit: give a number of minutes above 0" in command(capsys, "reproduce", f"--limit-minutes={minutes}")
+    said = command(capsys, "reproduce", f"--limit-minutes={minutes}")
+    assert said == f"curlnb reproduce: --limit-minutes is '{minutes}': it must be a number of minutes above 0"
 
 
 def test_variables_and_parameters_are_named_when_they_are_wrong(capsys, monkeypatch, tmp_path):
