@@ -2,10 +2,13 @@
 
 import argparse
 import json
+import math
 import os
 import sys
+import traceback
 from typing import Any
 
+from curlnb.companion.formatting import printable
 from curlnb.companion.notebook import PROFILES
 from curlnb.runs import environment
 
@@ -16,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def command(name: str, summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary)
+        added.add_argument("--debug", action="store_true", default=environment.debug(), help="show an error's traceback")
         if name != "doctor":
             added.add_argument("--profile", choices=PROFILES, default="quick")
         return added
@@ -27,37 +31,58 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
     reproduce = command("reproduce", "run the notebooks and write the report")
     reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
-    reproduce.add_argument("-j", "--jobs", type=int, help="notebooks at a time, each with its share of the cores")
-    reproduce.add_argument("--limit-minutes", type=float, help="stop a notebook after that long (default: 30 at quick)")
+    reproduce.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
+    reproduce.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
     command("report", "write the report page of the last reproduction again")
     reference = command("reference", "make a finished reproduction the committed reference")
     reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
     given = parser.parse_args(arguments)
     try:
         return _do(given)
-    except (ValueError, RuntimeError, OSError, AssertionError) as error:  # a torch without CUDA asserts
-        print(f"curlnb {given.command}: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("\ncurlnb: stopped; what is finished is kept, and the same command goes on from there", file=sys.stderr)
         return 130
+    except Exception as error:
+        if given.debug:
+            traceback.print_exc()
+        told = isinstance(error, ValueError | OSError | RuntimeError)  # what the package raises for a user; anything else is its own fault
+        name, hint = ("", "") if told else (f"{type(error).__name__}: ", " (--debug shows where)")
+        print(f"curlnb {given.command}: {name}{printable(error)}{hint}", file=sys.stderr)
+        return 2
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"--jobs is {text!r}: it must be a whole number of notebooks, 1 or more")
+    return int(text)
+
+
+def _limit(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise ValueError(f"--limit-minutes is {text!r}: it must be a number of minutes above 0")
+    return minutes
 
 
 def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
+        from curlnb.companion import notebooks
         from curlnb.data import datasets
 
-        datasets.prepare(needed(given.profile))
+        wanted = {name for path in notebooks.find() for name in notebooks.data_of(path, given.profile)}
+        datasets.prepare([name for name in datasets.names() if name in wanted])
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
         from curlnb.companion.reproduce import reproduce
 
-        if given.jobs is not None and given.jobs < 1:
-            raise ValueError(f"--jobs is {given.jobs}: it must be at least 1")
-        return 1 if reproduce(given.profile, given.notebooks, jobs=given.jobs, limit_minutes=given.limit_minutes) else 0
+        jobs, limit = given.jobs and _jobs(given.jobs), given.limit_minutes and _limit(given.limit_minutes)
+        return 1 if reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
     elif given.command == "report":
         from curlnb.companion.report import write_report
 
@@ -85,7 +110,9 @@ def run(name: str, words: list[str], profile: str) -> None:
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
     given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
-    seed, store = int(given.pop("seed", 0)), default_store(profile)
+    seed, store = given.pop("seed", 0), default_store(profile)
+    if type(seed) is not int:
+        raise ValueError(f"seed is {seed!r}: it must be a whole number")
     with distributed.group():
         record = distributed.run(store, experiment, given, seed)
     if record is not None:
@@ -100,16 +127,6 @@ def _value(text: str) -> Any:
         return words[text] if text in words else json.loads(text)
     except ValueError:
         return text
-
-
-def needed(profile: str) -> list[str]:
-    """The data sets that the notebooks' settings name at `profile`, read off their settings cells' text."""
-    from curlnb.companion.reproduce import notebooks
-    from curlnb.data import datasets
-
-    text = "".join("".join(cell["source"]) for path in notebooks() for cell in json.loads(path.read_text())["cells"])
-    after = text.split(f"{profile}=dict(")[1:]
-    return [name for name in datasets.names() if any(f'"{name}"' in part.split("=dict(")[0] for part in after)]
 
 
 def doctor() -> str:
@@ -142,13 +159,14 @@ def doctor() -> str:
 
 def _minutes(profile: str) -> str:
     """What a profile took: here, if it ran here, and for the committed reference; else what it is built for."""
-    from curlnb.companion.reproduce import notebooks
+    from curlnb.companion import notebooks
+    from curlnb.companion.reproduce import machine_seconds, read_status
 
     said = []
     status, reference = environment.results_root() / profile / "status.json", environment.home() / "results" / "reference" / profile
-    if status.exists():
-        done = [state["seconds"] for state in json.loads(status.read_text()).values() if state["state"] == "done"]
-        said.append(f"{sum(done) / 60:.1f} measured here for {len(done)} of {len(notebooks())} notebooks")
+    if states := read_status(status):
+        done = sum(state["state"] == "done" for state in states.values())
+        said.append(f"{machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks")
     if (reference / "provenance.json").exists():
         about = json.loads((reference / "provenance.json").read_text())
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"

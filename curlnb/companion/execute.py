@@ -1,30 +1,77 @@
-"""One notebook through papermill, in a process of its own. It imports nothing else of the package, and so no torch: the kernel does."""
+"""One notebook, executed in a kernel of its own."""
 
+import contextlib
 import os
+import re
 import signal
-import sys
 import threading
-import time
+from collections.abc import Mapping
 from pathlib import Path
 
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would build its grammar, for a second, to check no address
-import papermill  # noqa: E402
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from curlnb.runs.files import write_atomically
+
+_AT_WORK: set[NotebookClient] = set()
 
 
-def execute(path: str, output: str, profile: str, parent: int) -> None:
-    """In a process of its own: one notebook through papermill. Ends when the process `parent` is gone."""
+class NotebookError(RuntimeError):
+    """A notebook that did not run to its end: why, in one line. `state` is "failed" or "timeout"."""
 
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os.killpg(os.getpgid(0), signal.SIGKILL)
+    def __init__(self, why: str, state: str = "failed") -> None:
+        super().__init__(why)
+        self.state = state
 
-    threading.Thread(target=watch, daemon=True).start()
-    parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
+
+def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Mapping[str, str], limit: float) -> None:
+    """Execute the notebook at `path` and write it to `output`, with what it got to where it fails.
+
+    log: gets what the kernel and its processes print, and the traceback of a failure. variables: of the kernel's environment, beside this
+    process's. limit: seconds. The kernel is the head of a process group, and ends when this process does. Raises NotebookError.
+    """
+    book = nbformat.read(path, as_version=4)
+    if profile != "quick":  # which the notebook says itself
+        at = next((i for i, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", [])), -1)
+        book.cells.insert(at + 1, nbformat.v4.new_code_cell(f'profile = "{profile}"', metadata={"tags": ["injected-parameters"]}))
+    client = NotebookClient(
+        book, kernel_name="python3", timeout=None, startup_timeout=300, resources={"metadata": {"path": str(path.parent)}}
+    )
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        _kill(client)
+
+    clock = threading.Timer(limit, stop)
+    _AT_WORK.add(client)
+    clock.start()
     try:
-        papermill.execute_notebook(
-            path, output, parameters, kernel_name="python3", progress_bar=False, cwd=str(Path(path).parent), start_timeout=300
-        )
-    except papermill.PapermillExecutionError as error:
-        print(error)
-        sys.exit(1)
+        with open(log, "ab") as kernels:
+            client.execute(env={**os.environ, **variables}, stdout=kernels, stderr=kernels)
+    except (CellExecutionError, RuntimeError) as error:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(re.sub(r"\x1b\[[\d;]*m", "", f"{error}\n"))
+        if over.is_set():
+            raise NotebookError(f"not finished within {limit / 60:.3g} minutes", "timeout") from None
+        if isinstance(error, CellExecutionError):
+            raise NotebookError(f"{error.ename}: {error.evalue}".splitlines()[0]) from None
+        raise NotebookError("its kernel died, out of memory perhaps" if isinstance(error, DeadKernelError) else str(error)) from None
+    finally:
+        clock.cancel()
+        _AT_WORK.discard(client)
+        write_atomically(output, lambda file: nbformat.write(book, file))
+
+
+def stop_all() -> None:
+    """End the kernels at work, with their worker processes; each `execute` then raises."""
+    for client in list(_AT_WORK):
+        _kill(client)
+
+
+def _kill(client: NotebookClient) -> None:
+    pid = getattr(getattr(client.km, "provisioner", None), "pid", None)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if pid:
+            os.killpg(pid, signal.SIGKILL)

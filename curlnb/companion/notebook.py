@@ -1,6 +1,5 @@
 """What every notebook starts and ends with: its settings, its saved tables and figures, its claims, its compute."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from curlnb.companion import claims, reproduce
+from curlnb.companion import ledger, notebooks, reproduce
+from curlnb.companion.claims import OWN, Claim, display
+from curlnb.companion.formatting import ClaimsTable
 from curlnb.data import datasets
 from curlnb.runs import environment
 from curlnb.runs.store import Store, default_store
@@ -31,16 +32,31 @@ class Settings:
         except KeyError:
             raise AttributeError(f"profile {self.profile!r} has no setting {name!r}; it has {', '.join(self.values)}") from None
 
+    def require(self, **needed: Iterable[Any]) -> None:
+        """Check, before anything is trained, that settings which are lists hold the values that the notebook's claims are judged on.
+
+        settings.require(beta=[0, 1]). In a dry run nothing is required. ValueError, with the setting and what it lacks.
+        """
+        for name, values in needed.items():
+            given = getattr(self, name)
+            lacking = [value for value in values if value not in (given if isinstance(given, list | tuple | dict) else [given])]
+            if lacking and not environment.dry():
+                raise ValueError(
+                    f"the setting {name} = {given!r} of profile {self.profile!r} lacks {', '.join(map(repr, lacking))}, "
+                    "which a claim of this notebook is judged on: add it, or remove the claim and this requirement"
+                )
+
     def __repr__(self) -> str:
         return f"{self.profile}: " + ", ".join(f"{name} = {value}" for name, value in self.values.items())
 
 
-def settings(notebook: str, profile: str, **profiles: dict[str, Any]) -> Settings:
+def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, **profiles: dict[str, Any]) -> Settings:
     """The settings of `profile` among those given by name, and the plots' style set.
 
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it saves is filed under it.
-    profiles: quick=dict(...), gpu=dict(...), paper=dict(...), all with the same names. ValueError for an unknown profile or for a
-    setting that one profile lacks.
+    profiles: quick=dict(...), gpu=dict(...), paper=dict(...), all with the same names. dry: values that take the place of the profile's in
+    a dry run (CURLNB_DRY=1), which only shows that the code runs. ValueError for an unknown profile, for a setting that one profile lacks,
+    and for one of `dry` that they do not have.
     """
     if profile not in profiles:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
@@ -48,8 +64,10 @@ def settings(notebook: str, profile: str, **profiles: dict[str, Any]) -> Setting
     for name, own in named.items():
         if lacking := set().union(*named.values()) - own:
             raise ValueError(f"profile {name!r} lacks the setting {min(lacking)!r} that another profile has")
+    if unknown := set(dry or {}) - set(profiles[profile]):
+        raise ValueError(f"dry has the setting {min(unknown)!r} that no profile has; they have {', '.join(profiles[profile])}")
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc={"figure.figsize": (8, 4.5), "savefig.bbox": "tight"})
-    return Settings(notebook, profile, profiles[profile])
+    return Settings(notebook, profile, profiles[profile] | (dry or {} if environment.dry() else {}))
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -70,22 +88,46 @@ def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
     return path
 
 
-def judge(settings: Settings, rows: Iterable[claims.Judged]) -> claims.Shown:
-    """Write the notebook's claims into the ledger, in place of those it judged before, and show them."""
+def judge(settings: Settings, rows: Iterable[Claim]) -> ClaimsTable:
+    """Write the notebook's claims into the ledger, in place of those it judged before, and show them.
+
+    Claims of the reader's own, "mine/...", go into a table beside the ledger.
+    """
     rows = list(rows)
-    path = settings.results / "claims.csv"
-    claims.record(rows, path, notebook=settings.notebook, profile=settings.profile, replace_notebook=True)
-    return claims.display(rows)
+    own = [row for row in rows if row.paper == OWN]
+    for file, part in ((ledger.FILE, [row for row in rows if row.paper != OWN]), (ledger.OWN_FILE, own)):
+        if part or (settings.results / file).exists():
+            ledger.record(part, settings.results / file, notebook=settings.notebook, profile=settings.profile, replace_notebook=True)
+    return display(rows)
+
+
+def claims_of_others(settings: Settings) -> pd.DataFrame:
+    """The claims that the other notebooks have judged at this profile; those of the committed reference where there are none here yet."""
+    reference = environment.home() / "results" / "reference" / settings.profile / ledger.FILE
+    for path in [reference] if environment.reference_only() else [settings.results / ledger.FILE, reference]:
+        claims = ledger.read(path)
+        claims = claims[claims["notebook"] != settings.notebook]
+        if not claims.empty:
+            break
+    return claims
 
 
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     """What the runs behind the notebook's tables cost: how many, seconds of each and in all, on which device.
 
-    A run that several tables share, or that another notebook trained first, is counted once, with the seconds that it took then.
+    A run that several tables share, or that another notebook trained first, is counted once, with the seconds that it took then. Where
+    runs were taken from the committed reference, and not computed here, a further level "origin" of the index tells them apart.
     """
-    runs = pd.concat([table[["experiment", "identity", "device", "seconds"]] for table in tables]).drop_duplicates("identity")
-    grouped = runs.groupby(["experiment", "device"])["seconds"]
+    columns = ["experiment", "identity", "device", "seconds", "origin"]
+    runs = pd.concat([table.reindex(columns=columns) for table in tables]).fillna({"origin": "computed"}).drop_duplicates("identity")
+    by = ["experiment", "device", "origin"] if (runs["origin"] == "reference").any() else ["experiment", "device"]
+    grouped = runs.groupby(by)["seconds"]
     return pd.DataFrame({"runs": grouped.count(), "seconds a run": grouped.mean().round(1), "seconds": grouped.sum().round(1)})
+
+
+def present(names: Iterable[str]) -> list[str]:
+    """Those of the data sets `names` that are on this machine; in a dry run, which makes its data up, all of them."""
+    return [name for name in names if environment.dry() or datasets.available(name) != "absent"]
 
 
 def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFrame | None:
@@ -97,17 +139,12 @@ def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFra
 def contents() -> pd.DataFrame:
     """All notebooks in reading order: title, data at quick, and the seconds that the committed reference took."""
     rows = []
-    times = _reference_seconds()
-    for path in reproduce.notebooks():
-        name = reproduce.name_of(path)
-        cells = json.loads(path.read_text())["cells"]
-        title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
-        code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        data = sorted(known for known in datasets.names() if f'"{known}"' in code.partition("quick=dict(")[2].partition("gpu=dict(")[0])
+    times = reproduce.reference_seconds()
+    for path in notebooks.find():
+        name = notebooks.name_of(path)
+        try:
+            title, data = notebooks.sources(path, "markdown")[0].splitlines()[0].lstrip("# "), notebooks.data_of(path, "quick")
+        except ValueError as error:  # a damaged notebook should not hide the others
+            title, data = str(error), []
         rows.append({"notebook": name, "title": title, "data at quick": ", ".join(data) or "none", "seconds at quick": times.get(name)})
     return pd.DataFrame(rows).set_index("notebook")
-
-
-def _reference_seconds() -> dict[str, float]:
-    path = environment.home() / "results" / "reference" / "quick" / "provenance.json"
-    return json.loads(path.read_text()).get("notebook_seconds", {}) if path.exists() else {}

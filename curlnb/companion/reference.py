@@ -23,8 +23,9 @@ from typing import Any
 
 import nbformat
 
-from curlnb.companion import claims
-from curlnb.companion.reproduce import inputs_of, name_of, notebooks
+from curlnb.companion import ledger, notebooks
+from curlnb.companion.notebooks import name_of
+from curlnb.companion.reproduce import inputs_of, read_status
 from curlnb.data import control_frames
 from curlnb.runs import environment, provenance
 from curlnb.runs.experiment import Experiment
@@ -166,9 +167,8 @@ def promote(profile: str = "quick") -> str:
     Returns a line that says what was promoted. ValueError where a notebook is not finished or not up to date: run `make reproduce`.
     """
     results, target = environment.results_root() / profile, folder(profile)
-    status_file = results / "status.json"
-    status = json.loads(status_file.read_text()) if status_file.exists() else {}
-    books = [path for path in notebooks() if profile == "quick" or status.get(name_of(path), {}).get("state") == "done"]
+    status = read_status(results / "status.json")
+    books = [path for path in notebooks.find() if profile == "quick" or status.get(name_of(path), {}).get("state") == "done"]
     for path in books:
         if status.get(name_of(path), {}).get("state") != "done":
             raise ValueError(f"{name_of(path)} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
@@ -181,8 +181,8 @@ def promote(profile: str = "quick") -> str:
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)
-        ledger = claims.read(results / "claims.csv")
-        ledger[ledger["notebook"].isin(names)].to_csv(fresh / "claims.csv", index=False, float_format="%.6g", lineterminator="\n")
+        claims = ledger.read(results / ledger.FILE)
+        ledger.write(claims[claims["notebook"].isin(names)], fresh / ledger.FILE)
         seconds = {name_of(path): status[name_of(path)]["longest"] for path in books}
         write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
         for table in (results / "tables").rglob("*.csv"):
@@ -216,7 +216,7 @@ def write_runs(found: Iterable[Record], target: Path) -> None:
 def write_executed(executed: Path, target: Path) -> None:
     """Put an executed notebook's outputs into the committed one, without what differs from machine to machine."""
     book = nbformat.read(executed, as_version=4)
-    book.metadata = {name: book.metadata[name] for name in ("kernelspec", "language_info") if name in book.metadata}
+    book.metadata = {name: book.metadata[name] for name in ("curlnb", "kernelspec", "language_info") if name in book.metadata}
     book.metadata.get("language_info", {}).pop("version", None)
     for cell in book.cells:
         cell.metadata = {name: value for name, value in cell.metadata.items() if name == "tags" and value}

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from curlnb.companion import claims
+from curlnb.companion import formatting, ledger
+from curlnb.companion.formatting import MARKS, STAND_IN
 from curlnb.runs.files import write_atomically
 
 PAPER_TITLES = {
@@ -22,8 +23,8 @@ PAPER_TITLES = {
     "chuang2020": "Chuang et al. 2020 (DCL)",
     "robinson2021": "Robinson et al. 2021 (HCL)",
     "curlnb": "Findings of this project",
+    "mine": "Claims of your own",
 }
-MARKS = dict(zip(claims.VERDICTS, ("✓", "✗", "?", "–"), strict=True))  # a verdict must be readable without its colour
 MOST_ROWS = 200  # of a table on the page; the CSV has the rest
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -33,7 +34,8 @@ T = TypeVar("T")
 def write_report(results_dir: Path, reference_dir: Path, out: Path, provenance: Mapping[str, Any] | None = None) -> Path:
     """Write the page of one reproduction to `out` and return it.
 
-    results_dir: results/<profile>, with what there is of claims.csv, tables/, figures/, notebooks/, status.json and provenance.json.
+    results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/, figures/, notebooks/, status.json and
+    provenance.json.
     reference_dir: results/reference, whose <profile>/claims.csv and gpu/claims.csv stand beside this run's. provenance: instead of
     results_dir/provenance.json. What is missing, or cannot be read, is said on the page.
     """
@@ -46,17 +48,17 @@ def write_report(results_dir: Path, reference_dir: Path, out: Path, provenance: 
     return out
 
 
-def verdict_table(ledger: pd.DataFrame) -> str:
+def verdict_table(claims: pd.DataFrame) -> str:
     """The ledger for a terminal: one line a claim, then the counts, stand-ins apart."""
-    if ledger.empty:
+    if claims.empty:
         return "no claim has been judged"
     lines = []
-    for row in _records(ledger):
-        measured = _measured(row)
+    for row in _records(claims):
+        measured = formatting.measured(row)
         number = " ".join(measured[part] for part in ("mean", "interval", "unit") if measured[part])
         lines.append((row["verdict"], row["id"], ", ".join(part for part in (number, measured["count"]) if part)))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    counts = claims.summary(ledger).loc["all"]
+    counts = ledger.summary(claims).loc["all"]
     total = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return "\n".join([*(f"{kind:{widths[0]}}  {id:{widths[1]}}  {text}".rstrip() for kind, id, text in lines), "", total])
 
@@ -65,27 +67,28 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
     """Everything the template needs, as plain values; links are relative to the folder `base`."""
     problems: list[str] = []
     profile = results.name
-    ledger = _or_say(problems, results / "claims.csv", claims.read, claims.ledger([]))
+    claims, own = (_read_or_say(problems, results / file, ledger.read, ledger.table([])) for file in (ledger.FILE, ledger.OWN_FILE))
     nothing: dict[str, Any] = {}
     beside: dict[str, dict[str, Any]] = {}
     for name, title in {profile: "Reference", "gpu": "GPU reference"}.items():
-        table = _or_say(problems, references / name / "claims.csv", claims.read, claims.ledger([]))
+        table = _read_or_say(problems, references / name / ledger.FILE, ledger.read, ledger.table([]))
         if not table.empty:
-            source = _or_say(problems, references / name / "provenance.json", _json, nothing)
+            source = _read_or_say(problems, references / name / "provenance.json", _json, nothing)
             beside[title] = {"rows": _records(table), "provenance": _provenance(source)}
-    status = _or_say(problems, results / "status.json", _json, nothing)
-    source = dict(provenance) if provenance is not None else _or_say(problems, results / "provenance.json", _json, nothing)
-    rows = _ledger_rows(ledger, {title: side["rows"] for title, side in beside.items()}, profile)
-    notebooks = _notebooks(results, base, ledger, status, problems)
+    status = _read_or_say(problems, results / "status.json", _json, nothing)
+    source = dict(provenance) if provenance is not None else _read_or_say(problems, results / "provenance.json", _json, nothing)
+    rows = _ledger_rows(claims, {title: side["rows"] for title, side in beside.items()}, profile)
+    own_rows = _ledger_rows(own, {title: [] for title in beside}, profile)
+    notebooks = _notebooks(results, base, pd.concat([claims, own]), status, problems)
     anchors = {notebook["anchor"] for notebook in notebooks}
     return {
         "profile": profile,
         "provenance": _provenance(source),
         "reference_provenance": {title: side["provenance"] for title, side in beside.items() if side["provenance"]},
         "beside": list(beside),
-        "papers": [(paper, title, [row for row in rows if row["paper"] == paper]) for paper, title in PAPER_TITLES.items()],
+        "papers": [(paper, title, [row for row in rows + own_rows if row["paper"] == paper]) for paper, title in PAPER_TITLES.items()],
         "counts": _counts(rows),
-        "judged": len(ledger),
+        "judged": len(claims) + len(own),
         "notebooks": notebooks,
         "anchors": anchors,
         "failures": [notebook for notebook in notebooks if notebook["state"] not in ("done", "")],
@@ -96,9 +99,9 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
 # --- the ledger
 
 
-def _ledger_rows(ledger: pd.DataFrame, beside: Mapping[str, list[dict[str, Any]]], profile: str) -> list[dict[str, Any]]:
+def _ledger_rows(claims: pd.DataFrame, beside: Mapping[str, list[dict[str, Any]]], profile: str) -> list[dict[str, Any]]:
     """This run's claims, then those that only a reference has, each with its references; ordered as in the ledger."""
-    own = {(row["id"], row["notebook"]): row for row in _records(ledger)}
+    own = {(row["id"], row["notebook"]): row for row in _records(claims)}
     others = {title: {(row["id"], row["notebook"]): row for row in rows} for title, rows in beside.items()}
     absent: dict[tuple[str, str], dict[str, Any]] = {}
     for table in others.values():
@@ -108,60 +111,39 @@ def _ledger_rows(ledger: pd.DataFrame, beside: Mapping[str, list[dict[str, Any]]
                 absent.setdefault(at, {**row, **blank, **dict.fromkeys(("mean", "low", "high", "n", "seeds_needed"), math.nan)})
     rows = {**own, **absent}
     ordered = sorted(rows, key=lambda at: (list(PAPER_TITLES).index(rows[at]["paper"]), at))
-    return [_shown(rows[at], {title: table.get(at) for title, table in others.items()}) for at in ordered]
+    return [_row(rows[at], {title: table.get(at) for title, table in others.items()}) for at in ordered]
 
 
-def _shown(row: dict[str, Any], references: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
-    kind = row["verdict"].removesuffix(claims.STAND_IN)
-    seeds = ""
-    if kind == "inconclusive" and pd.notna(row["seeds_needed"]):
-        seeds = f"{row['seeds_needed']} paired seeds would give {claims.POWER:.0%} power at {row['effect']:.3g} ({row['effect_from']})"
+def _row(row: dict[str, Any], references: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+    kind = formatting.kind(row)
     sides = []
     for title, other in references.items():
         side: dict[str, Any] = {"title": title, "measured": {}, "verdict": "", "slug": "", "on_stand_in": False, "differs": False}
         if other is not None:
-            other_kind = other["verdict"].removesuffix(claims.STAND_IN)
+            other_kind = formatting.kind(other)
             differs = kind != "not run" and other_kind != "not run" and other_kind != kind
-            side |= {"measured": _measured(other), "verdict": other_kind, "slug": other_kind.replace(" ", "-"), "differs": differs}
-            side["on_stand_in"] = other["verdict"].endswith(claims.STAND_IN)
+            side |= {
+                "measured": formatting.measured(other),
+                "verdict": other_kind,
+                "slug": other_kind.replace(" ", "-"),
+                "differs": differs,
+            }
+            side["on_stand_in"] = other["verdict"].endswith(STAND_IN)
         sides.append(side)
     return {
         **{name: row[name] for name in ("id", "paper", "where", "statement", "verdict", "statistic", "published", "note", "notebook")},
         "anchor": _anchor(row["notebook"]),
         "kind": kind,
-        "on_stand_in": row["verdict"].endswith(claims.STAND_IN),
+        "on_stand_in": row["verdict"].endswith(STAND_IN),
         "mark": MARKS[kind],
         "slug": kind.replace(" ", "-"),
-        "claimed": claims.claimed_text(row["claimed_low"], row["claimed_high"]),
-        "measured": _measured(row),
+        "claimed": formatting.region_text(row["claimed_low"], row["claimed_high"]),
+        "measured": formatting.measured(row),
         "mean": None if pd.isna(row["mean"]) else row["mean"],
         "data": _data(row),
-        "seeds": seeds,
+        "seeds": formatting.needed(row),
         "references": sides,
         "plot": _plot(row),
-    }
-
-
-def _measured(row: Mapping[str, Any]) -> dict[str, str]:
-    """The measured numbers as text: {"mean": "+2.9", "interval": "[+1.0, +4.9]", "unit": "points", "count": "n = 5"}, empty where missing.
-
-    As many decimals as give the interval's half width two digits; without an interval, three digits of the mean, four of a theory claim's.
-    """
-    mean, low, high = (None if pd.isna(row[name]) else row[name] for name in ("mean", "low", "high"))
-    theory = pd.isna(row["claimed_low"]) and pd.isna(row["claimed_high"])
-    size, digits = ((high - low) / 2, 2) if low is not None and high is not None else (abs(mean or 0.0), 4 if theory else 3)
-    decimals = min(6, max(0, digits - 1 - math.floor(math.log10(size)))) if size else 0
-    sign = "+" if 0 in (row["claimed_low"], row["claimed_high"]) else ""
-
-    def number(x: float) -> str:
-        return f"{round(x, decimals) + 0.0:{sign},.{decimals}f}"  # + 0.0 turns a rounded -0.0 into 0.0
-
-    count = "" if pd.isna(row["n"]) else f"{row['n']:,} cases" if theory else f"n = {row['n']}"
-    return {
-        "mean": "" if mean is None else number(mean),
-        "interval": "" if low is None or high is None else f"[{number(low)}, {number(high)}]",
-        "unit": "" if mean is None else row["unit"],
-        "count": count,
     }
 
 
@@ -201,10 +183,10 @@ def _plot(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Verdicts with how often they occur, own data before stand-ins; those on stand-ins only where there are any."""
-    kinds = [(kind, stand_in) for stand_in in (False, True) for kind in claims.VERDICTS]
+    kinds = [(kind, stand_in) for stand_in in (False, True) for kind in MARKS]
     counts = [
         {
-            "verdict": kind + claims.STAND_IN * stand_in,
+            "verdict": kind + STAND_IN * stand_in,
             "kind": kind,
             "slug": kind.replace(" ", "-"),
             "mark": MARKS[kind],
@@ -219,12 +201,12 @@ def _counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # --- the notebooks
 
 
-def _notebooks(results: Path, base: Path, ledger: pd.DataFrame, status: Mapping[str, Any], problems: list[str]) -> list[dict[str, Any]]:
+def _notebooks(results: Path, base: Path, claims: pd.DataFrame, status: Mapping[str, Any], problems: list[str]) -> list[dict[str, Any]]:
     """Every notebook that ran, judged a claim or left a table or figure, in the order of their names."""
     folder = results / "notebooks"
     executed = {_name(path.relative_to(folder).as_posix()): path for path in sorted(folder.rglob("*.ipynb"))}
     states = {_name(name): state for name, state in status.items()}
-    known = {*executed, *states, *map(_name, ledger["notebook"])}
+    known = {*executed, *states, *map(_name, claims["notebook"])}
     owned: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
     for path in sorted((*(results / "figures").rglob("*"), *(results / "tables").rglob("*.csv"))):
         if path.suffix != ".csv" and path.suffix not in _IMAGES:
@@ -232,7 +214,7 @@ def _notebooks(results: Path, base: Path, ledger: pd.DataFrame, status: Mapping[
         piece = path.relative_to(results).as_posix().removesuffix(path.suffix).partition("/")[2]  # 2_dcl/5.1_figure4_images_probe
         owners = (name for name in known if re.match(re.escape(name) + r"($|[/_.-])", piece))
         owner = max(owners, key=len, default=piece.rpartition("/")[0] or "other")
-        item = _or_say(problems, path, _table if path.suffix == ".csv" else _figure, None)
+        item = _read_or_say(problems, path, _table if path.suffix == ".csv" else _figure, None)
         if item is not None:
             title = piece.removeprefix(owner).strip("/_.- ") or item["kind"]
             owned.setdefault(owner, []).append({**item, "title": title.replace("_", " "), "link": _link(path, base)})
@@ -241,7 +223,7 @@ def _notebooks(results: Path, base: Path, ledger: pd.DataFrame, status: Mapping[
         state = states.get(name, {})
         log = state.get("log") or ""
         log_path = next((path for path in (results / log, results.parent.parent / log) if path.exists()), None)  # `/` keeps an absolute log
-        judged = ledger[[_name(notebook) == name for notebook in ledger["notebook"]]]
+        judged = claims[[_name(notebook) == name for notebook in claims["notebook"]]]
         shown.append(
             {
                 "name": name,
@@ -354,7 +336,7 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _or_say(problems: list[str], path: Path, get: Callable[[Path], T], otherwise: T) -> T:
+def _read_or_say(problems: list[str], path: Path, get: Callable[[Path], T], otherwise: T) -> T:
     """What `get` makes of the file; one that cannot be read becomes a line on the page, since the rest of it is still worth having."""
     try:
         return get(path)

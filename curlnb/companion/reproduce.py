@@ -1,70 +1,46 @@
-"""`make reproduce`: every notebook through papermill, one process each, resumable, then the report."""
+"""`make reproduce`: every notebook in a kernel of its own, resumable, then the report."""
 
-import concurrent.futures
-import contextlib
 import datetime
-import functools
 import hashlib
 import json
+import math
 import os
-import re
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from curlnb.companion import claims, report
+from curlnb.companion import ledger, notebooks, report
+from curlnb.companion.execute import NotebookError, execute, stop_all
+from curlnb.companion.formatting import printable
+from curlnb.companion.notebooks import name_of
 from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
 from curlnb.runs.files import write_json
 
 MOST_ABREAST = 4  # notebooks at a time unless asked for otherwise: each takes up to a GB
-LIMIT_MINUTES = {"quick": 30, "gpu": 24 * 60, "paper": 60 * 24 * 60}
-
-
-def notebooks(selected: Iterable[str] = ()) -> list[Path]:
-    """The notebooks to run, in reading order; `selected`: files or folders, as typed. ValueError for one that is not there."""
-    root = environment.home() / "notebooks"
-    chosen = [Path(name) if Path(name).exists() else environment.home() / name for name in selected] or [root]
-    for path in chosen:
-        if not path.exists():
-            raise ValueError(f"no notebook at {path}: give a file or a folder below notebooks/")
-    found = {file.resolve() for path in chosen for file in ([path] if path.suffix == ".ipynb" else path.rglob("*.ipynb"))}
-    files = [file for file in found if ".ipynb_checkpoints" not in file.parts]
-    return sorted(files, key=lambda file: [_natural(part) for part in file.relative_to(root.resolve()).parts])
-
-
-def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Numbers by value and before letters: 6.3 comes before 6.20, and C.1 last."""
-    tokens = [token for token in re.split(r"(\d+)", text) if token]
-    return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
-
-
-def name_of(path: Path) -> str:
-    """A notebook's path below notebooks/ without the ending, as its settings cell says it."""
-    return path.resolve().relative_to((environment.home() / "notebooks").resolve()).with_suffix("").as_posix()
+LIMIT_MINUTES = {"quick": 60, "gpu": 24 * 60, "paper": 60 * 24 * 60}
 
 
 def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int | None = None, limit_minutes: float | None = None) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
-    jobs: notebooks at a time, each with its share of the cores. None: first those that train nothing, a core each, then the others, on a
-    GPU one at a time, on a CPU two that take turns: while one computes its runs on all cores, the other imports, waits or draws.
-    Those that read the ledger come last.
+    jobs: notebooks at a time, each with its share of the cores for its runs; None: one a core, at most MOST_ABREAST, and of those that
+    train one at a time on a GPU. Those that time something are then run one by one on all cores, and at the end those that read the ledger.
     A notebook that is finished is not run again unless its code, the package, the data or the profile changed; one that was interrupted
     goes on from its finished runs.
     """
     results = environment.results_root() / profile
+    paths = notebooks.find(selected)
     results.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(results / "lock", timeout=0):
-            return _reproduce(profile, notebooks(selected), results, jobs, limit_minutes)
+            return _reproduce(profile, paths, results, jobs, limit_minutes)
     except Timeout:
         raise RuntimeError(f"another `make reproduce` is at work in {results}; wait for it, or use another CURLNB_RESULTS") from None
 
@@ -72,65 +48,87 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
 def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None) -> int:
     start = time.monotonic()
     status = _Status(results / "status.json")
-    todo = []
+    judged = ledger.read_or_set_aside(results / ledger.FILE, print)["notebook"].value_counts()
+    todo: dict[Path, notebooks.Needs] = {}
     for path in paths:
-        before = status.get(name_of(path))
-        if before.get("state") == "done" and before.get("inputs") == inputs_of(path, profile) and _output(results, path).exists():
-            print(f"  {name_of(path)}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
+        name = name_of(path)
+        try:
+            needs, inputs = notebooks.needs(path), inputs_of(path, profile)
+        except (ValueError, OSError) as error:  # the others can run
+            status.set(
+                name, {"state": "failed", "seconds": 0.0, "cores": 0, "error": printable(error), "log": "", "inputs": "", "judged": 0}
+            )
+            continue
+        before = status.get(name)
+        same = before.get("state") == "done" and before.get("inputs") == inputs and before.get("judged") == judged.get(name, 0)
+        if same and _output(results, name).exists():
+            print(f"  {name}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
         else:
-            todo.append(path)
-    limit = 60 * (limit_minutes or LIMIT_MINUTES.get(profile, 60))
-    cores = os.cpu_count() or 1
-    abreast = min(cores, MOST_ABREAST)
-    last = [path for path in todo if _says(path, "claims.read(")]  # what sums the ledger up waits until all is in it
-    light = [path for path in todo if jobs is None and not _says(path, "sweep(") and path not in last]
-    heavy = [path for path in todo if path not in light + last]
-    turns = jobs is None and default_device().type == "cpu"  # two processes might not both find room on a GPU
-    at_once = 2 if turns else jobs or 1
-    run = functools.partial(_run, profile=profile, results=results, limit=limit)
+            todo[path] = needs
+    cores, limit = os.cpu_count() or 1, 60 * (limit_minutes or LIMIT_MINUTES[profile])
+    for group, at_once in _schedule(todo, cores, jobs):
+        at_once = min(at_once, len(group))
+        share = max(1, cores // max(1, at_once))
 
-    def one(path: Path) -> dict[str, Any]:
-        if path in light:
-            return run(path, share=max(1, cores // abreast))
-        return run(path, share=max(1, cores // (jobs or 1)), turns=turns)
+        def run(path: Path, share: int = share) -> dict[str, Any]:
+            return _run(path, profile, results, limit, share)
 
-    if abreast == at_once:  # on two cores the first that trains need not wait for the last that does not
-        _together(light + heavy, at_once, one, status)
-    else:
-        _together(light, abreast, one, status)
-        _together(heavy, at_once, one, status)
-    _together(last, 1, functools.partial(run, share=cores), status)
+        _together(_longest_first(group, status), at_once, run, status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
-    print(f"\n{report.verdict_table(claims.read(results / 'claims.csv'))}\n\nReport: {page}")
-    failed = [path for path in paths if status.get(name_of(path)).get("state") != "done"]
-    for path in failed:
-        print(f"FAILED {name_of(path)}: {status.get(name_of(path))['error']} (log: {results / status.get(name_of(path))['log']})")
+    print(f"\n{report.verdict_table(ledger.read_or_set_aside(results / ledger.FILE, print))}\n\nReport: {page}")
+    failed = [name for name in map(name_of, paths) if status.get(name).get("state") != "done"]
+    for name in failed:
+        log = status.get(name)["log"]
+        print(f"FAILED {name}: {status.get(name)['error']}" + (f" (log: {results / log})" if log else ""))
     return len(failed)
 
 
-def _says(path: Path, text: str) -> bool:
-    """Whether a notebook's code holds `text`: "sweep(" where it asks for runs, which alone have work for more than one core."""
-    return any(text in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code")
+def _schedule(todo: Mapping[Path, notebooks.Needs], cores: int, jobs: int | None) -> list[tuple[list[Path], int]]:
+    """The notebooks in groups that come one after the other, each with how many of it run at once.
+
+    A notebook that runs beside others gets its share of the cores, so that all cores are busy while one of them imports or draws.
+    """
+    beside = [path for path, needs in todo.items() if not needs.alone and not needs.last]
+    one_by_one: list[Path] = []
+    if jobs is None and default_device().type != "cpu":  # two that train might not both find room on the GPU
+        one_by_one = [path for path in beside if todo[path].trains]
+        beside = [path for path in beside if not todo[path].trains]
+    alone = [path for path, needs in todo.items() if needs.alone and not needs.last]
+    last = [path for path, needs in todo.items() if needs.last]
+    return [(beside, jobs or min(cores, MOST_ABREAST)), (one_by_one, 1), (alone, 1), (last, 1)]
 
 
-def _together(paths: list[Path], at_a_time: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:
+def _longest_first(paths: list[Path], status: "_Status") -> list[Path]:
+    """Ordered by the seconds that they took here or for the reference, so that no long one is left over at the end."""
+    reference = reference_seconds()
+
+    def seconds(path: Path) -> float:
+        name = name_of(path)
+        return status.get(name).get("longest") or reference.get(name, math.inf)
+
+    return sorted(paths, key=seconds, reverse=True)
+
+
+def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:
     """`run` the notebooks, so many at a time, and note and say what became of each."""
-    with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
-        futures = {pool.submit(run, path): path for path in paths}
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        futures: dict[Future[dict[str, Any]], str] = {pool.submit(run, path): name_of(path) for path in paths}
         try:
-            for future in concurrent.futures.as_completed(futures):
-                name, outcome = name_of(futures[future]), future.result()
+            for future in as_completed(futures):
+                outcome, name = future.result(), futures[future]
                 status.set(name, outcome)
                 print(
-                    f"  {name}: " + (f"done in {outcome['seconds']:.0f} s" if not outcome["error"] else f"FAILED: {outcome['error']}"),
+                    f"  {name}: " + (f"FAILED: {outcome['error']}" if outcome["error"] else f"done in {outcome['seconds']:.0f} s"),
                     flush=True,
                 )
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C above all
             for future in futures:
                 future.cancel()
-            _kill_all()
+            while not all(future.done() for future in futures):
+                stop_all()
+                time.sleep(0.1)
             raise
 
 
@@ -139,7 +137,11 @@ class _Status:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.states: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        try:
+            self.states = read_status(path)
+        except ValueError as error:
+            print(f"{error}; it is kept as {ledger.set_aside(path).name}, and all notebooks are run again, on the runs that are there")
+            self.states = {}
 
     def get(self, name: str) -> dict[str, Any]:
         return self.states.get(name, {})
@@ -150,9 +152,33 @@ class _Status:
         write_json(self.path, self.states)
 
 
+def read_status(path: Path) -> dict[str, dict[str, Any]]:
+    """What became of each notebook, by name; empty where there is no file. ValueError, with the path, for a damaged one."""
+    try:
+        states = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for state in states.values():
+            if not isinstance(state["state"], str) or not isinstance(state["seconds"], int | float):
+                raise ValueError("no state and seconds")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
+    return states
+
+
+def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
+    """The seconds that the finished notebooks took of the whole machine: one on half of its cores counts half."""
+    cores = os.cpu_count() or 1
+    return sum(state["seconds"] * state.get("cores", cores) / cores for state in states.values() if state["state"] == "done")
+
+
+def reference_seconds() -> dict[str, float]:
+    """The seconds that the notebooks of the committed quick reference took, by name."""
+    path = environment.home() / "results" / "reference" / "quick" / "provenance.json"
+    return json.loads(path.read_text()).get("notebook_seconds", {}) if path.exists() else {}
+
+
 def inputs_of(path: Path, profile: str) -> str:
     """Digest of what a notebook's outputs follow from: its cells, the package, the lock, the data's checksums, the machine, the profile."""
-    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
     home = environment.home()
     others = [home / "requirements.lock", *(home / "data").glob("*.json"), *(home / "results" / "reference" / "gpu").rglob("*.csv")]
@@ -161,93 +187,53 @@ def inputs_of(path: Path, profile: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _output(results: Path, path: Path) -> Path:
-    return results / "notebooks" / f"{name_of(path)}.ipynb"
+def _output(results: Path, name: str) -> Path:
+    return results / "notebooks" / f"{name}.ipynb"
 
 
-_RUNNING: set[subprocess.Popen[bytes]] = set()
-
-
-def _run(path: Path, profile: str, results: Path, limit: float, share: int, turns: bool = False) -> dict[str, Any]:
-    """Execute one notebook in a process group of its own, within `limit` seconds, on `share` cores; its log is echoed line by line.
-
-    turns: its sweeps wait for those of the notebook beside it (`environment.turn`), for as long again; "seconds" are without the wait.
-    """
-    name, output = name_of(path), _output(results, path)
-    limit = 2 * limit if turns else limit
-    log = results / "logs" / f"{name.replace('/', '--')}.log"
-    for folder in (output.parent, log.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-    log.write_text("")
-    told = {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(log), "CURLNB_RESULTS": str(environment.results_root())}
-    threads = {"OMP_NUM_THREADS": str(share), "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share))}
-    if turns:
-        told["CURLNB_TURN"] = str(results / "turn.lock")
-    code = f"from curlnb.companion.execute import execute; execute({str(path)!r}, {str(output)!r}, {profile!r}, {os.getpid()})"
-    (results / "runs" / "used" / f"{name.replace('/', '--')}.txt").unlink(missing_ok=True)
+def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> dict[str, Any]:
+    """Execute one notebook within `limit` seconds on `share` cores and print its progress; what became of it, for the status."""
+    name, start, inputs = name_of(path), time.monotonic(), inputs_of(path, profile)
+    file_name = name.replace("/", "--")
+    log, progress = (results / "logs" / f"{file_name}.{ending}" for ending in ("log", "progress"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for file in (log, progress):
+        file.write_text("")
+    (results / "runs" / "used" / f"{file_name}.txt").unlink(missing_ok=True)
+    variables = {
+        "CURLNB_NOTEBOOK": name,
+        "CURLNB_LOG": str(progress),
+        "CURLNB_RESULTS": str(environment.results_folder()),
+        "CURLNB_ADOPT": "0",  # a reproduction computes all
+        "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share)),
+        "OMP_NUM_THREADS": str(share),
+    }
     print(f"  {name}: started", flush=True)
-    start = time.monotonic()
-    inputs = inputs_of(path, profile)
-    with open(log, "ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=file, stderr=file, env={**os.environ, **told, **threads}, start_new_session=True
-        )
-    _RUNNING.add(process)
     over = threading.Event()
-    echo = threading.Thread(target=_echo, args=(log, name, over))
+    echo = threading.Thread(target=_echo, args=(progress, name, over))
     echo.start()
+    state, error = "done", ""
     try:
-        process.wait(limit)
-        error = "" if process.returncode == 0 else _last_error(output, log)
-        state = "failed" if error else "done"
-    except subprocess.TimeoutExpired:
-        state, error = "timeout", f"not finished within {limit / 60:.0f} minutes"
+        execute(path, _output(results, name), log, profile=profile, variables=variables, limit=limit)
+    except NotebookError as failure:
+        state, error = failure.state, printable(failure)
     finally:
-        _kill(process)
         over.set()
         echo.join()
-    waited = sum(map(float, re.findall(r"waited (\S+) s for another", log.read_text(errors="replace"))))
-    seconds = round(time.monotonic() - start - waited, 1)
-    return {"state": state, "seconds": seconds, "error": error, "log": str(log.relative_to(results)), "inputs": inputs}
+    seconds, judged = round(time.monotonic() - start, 1), ledger.read_or_set_aside(results / ledger.FILE, print)["notebook"]
+    about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum())}
+    return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a notebook's process. Its kernel, a session of its own, ends itself within a second, and the kernel's workers after it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    _RUNNING.discard(process)
-
-
-def _kill_all() -> None:
-    for process in list(_RUNNING):
-        _kill(process)
-
-
-def _echo(log: Path, name: str, over: threading.Event) -> None:
-    """Print the lines of progress that a notebook's runs leave in its log."""
-    at = 0
-    while not over.wait(1):
-        text = log.read_text(errors="replace")
-        for line in text[at:].splitlines():
-            if re.match(r"\d\d:\d\d:\d\d ", line):
-                print(f"    {name} {line}", flush=True)
-        at = len(text)
-
-
-def _last_error(output: Path, log: Path) -> str:
-    """One line that says what went wrong: the notebook's error output, else the log's last line."""
-    if output.exists():
-        for cell in json.loads(output.read_text())["cells"]:
-            for out in cell.get("outputs", []):
-                if out.get("output_type") == "error":
-                    return f"{out['ename']}: {out['evalue']}".splitlines()[0]
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "its process ended without a word"
+def _echo(progress: Path, name: str, over: threading.Event) -> None:
+    """Print the lines that a notebook's runs leave of their progress."""
+    with open(progress, encoding="utf-8", errors="replace") as file:
+        while not over.wait(1):
+            for line in file:
+                print(f"    {name} {printable(line.rstrip())}", flush=True)
 
 
 def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]:
-    finished = {name: state for name, state in status.states.items() if state["state"] == "done"}
     return {
         "profile": profile,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -256,7 +242,7 @@ def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]
         "cores": os.cpu_count(),
         "machine": {name: value for name, value in provenance.machine().items() if value},
         "python": ".".join(map(str, sys.version_info[:3])),
-        "notebooks": len(finished),
-        "total_seconds": round(sum(state["seconds"] for state in finished.values()), 1),
+        "notebooks": sum(state["state"] == "done" for state in status.states.values()),
+        "total_seconds": round(machine_seconds(status.states), 1),
         "last_command_seconds": round(seconds, 1),
     }

@@ -5,7 +5,6 @@ CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checko
 CURLNB_RESULTS    where results go; default: results/ in the checkout
 CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
-CURLNB_TURN       a file whose lock a sweep holds while it computes, set by `make reproduce`, so that notebooks take turns at the cores
 CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
@@ -14,24 +13,26 @@ CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run'
 CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
 CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it
 CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
+CURLNB_DEBUG      1: an error of a command is shown with its traceback, as by --debug
 """
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-from filelock import FileLock
 
 
 def home() -> Path:
-    return Path(os.environ.get("CURLNB_HOME") or Path(__file__).resolve().parent.parent.parent)
+    given = os.environ.get("CURLNB_HOME")
+    return Path(given).expanduser() if given else Path(__file__).resolve().parent.parent.parent
+
+
+def results_folder() -> Path:
+    """CURLNB_RESULTS, or results/ in the checkout, as an absolute path."""
+    return Path(os.environ.get("CURLNB_RESULTS") or home() / "results").expanduser().absolute()
 
 
 def results_root() -> Path:
-    root = Path(os.environ.get("CURLNB_RESULTS") or home() / "results")
-    return root / "dry" if dry() else root  # noise must not be taken for results
+    return results_folder() / "dry" if dry() else results_folder()  # noise must not be taken for results
 
 
 def notebook_name() -> str:
@@ -64,6 +65,10 @@ def cuda_graphs() -> bool:
     return os.environ.get("CURLNB_CUDA_GRAPHS") == "1"
 
 
+def debug() -> bool:
+    return os.environ.get("CURLNB_DEBUG") == "1"
+
+
 def headless() -> bool:
     return "CURLNB_LOG" in os.environ
 
@@ -73,16 +78,3 @@ def log(line: str) -> None:
     if headless():
         with open(os.environ["CURLNB_LOG"], "a") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
-
-
-@contextlib.contextmanager
-def turn() -> Iterator[None]:
-    """Wait until no other notebook of the same `make reproduce` computes runs, then go on; the wait is noted in the log."""
-    if "CURLNB_TURN" not in os.environ:
-        yield
-        return
-    start = time.monotonic()
-    with FileLock(os.environ["CURLNB_TURN"]):
-        if (waited := time.monotonic() - start) > 1:
-            log(f"waited {waited:.1f} s for another notebook's runs")
-        yield

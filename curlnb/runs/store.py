@@ -11,6 +11,7 @@ and a key holds what was asked for, the digest of all code in reach, and the num
 (`curlnb.runs.files`).
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -121,8 +122,8 @@ class Store:
     def run(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
         """The run's record, computed if it is not there yet.
 
-        Another process at work on the same run is waited for; with `wait=False` None is returned instead. After a crash
-        the run goes on from its last checkpoint.
+        Another process at work on the same run, or on a training that it shares, is waited for; with `wait=False` None is returned instead.
+        After a crash the run goes on from its last checkpoint.
         """
         if record := self.find(experiment, parameters, seed):
             return record
@@ -130,10 +131,16 @@ class Store:
 
     def compute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
         """As `run`, but without a look at the reference runs."""
-        folder = self.folder(experiment, parameters, seed)
+        folder, trained = self.folder(experiment, parameters, seed), self.begin(experiment, parameters, seed).trained
         folder.mkdir(parents=True, exist_ok=True)
+        locks = [folder / "lock"]
+        if trained is not None and not trained.exists():  # else two experiments that share a training would both train at once
+            trained.parent.mkdir(parents=True, exist_ok=True)
+            locks.append(trained.with_suffix(".lock"))
         try:
-            with FileLock(folder / "lock", timeout=-1 if wait else 0):
+            with contextlib.ExitStack() as held:
+                for lock in locks:
+                    held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
                 record = self._own(experiment, parameters, seed) or self._execute(experiment, parameters, seed, folder)
                 return record | {"origin": "computed"}
         except Timeout:

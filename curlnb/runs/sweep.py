@@ -117,7 +117,7 @@ def _compute(jobs: list[Job], executor: Executor) -> None:
     """Do the jobs; raise at the end if some failed. Runs that other sweeps are at work on come last, and are then waited for."""
     errors: list[tuple[Job, Exception]] = []
     left = {job.key: job for job in jobs}
-    with environment.turn(), _Display(jobs) as display:
+    with _Display(jobs) as display:
         try:
             for patient in (False, True):
                 for job, outcome in executor.outcomes(list(left.values()), patient=patient) if left else ():

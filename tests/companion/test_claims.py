@@ -1,5 +1,6 @@
 """The ledger: intervals and power as statistics has them, verdicts as the design words them, a file that loses nothing."""
 
+import dataclasses
 import itertools
 import math
 import multiprocessing
@@ -12,27 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from curlnb.companion import claims
-from curlnb.companion.claims import (
-    Judged,
-    claim,
-    exact,
-    ledger,
-    paired,
-    power,
-    read,
-    record,
-    seeds_needed,
-    summary,
-    t_interval,
-    verdict,
-    verdicts,
-)
+from curlnb.companion import ledger, notebook
+from curlnb.companion.claims import Claim, claim, display, exact, paired, verdicts
+from curlnb.companion.ledger import read, record, summary
+from curlnb.companion.statistics import power, seeds_needed, t_interval, verdict
 
 ABOVE_0, MARGIN = (0.0, math.inf), (-1.0, 1.0)
 
 
-def judged(differences: list[float] | None = None, **options: object) -> Judged:
+def judged(differences: list[float] | None = None, **options: object) -> Claim:
     """A claim with the required words filled in."""
     sides = {} if {"above", "below", "within"} & set(options) else {"above": 0.0}
     return claim("chuang2020/fig4a", "debiased beats biased", where="Figure 4a", differences=differences, **sides, **options)  # type: ignore[arg-type]
@@ -180,7 +169,7 @@ def test_stand_in_is_part_of_the_verdict_and_counted_apart() -> None:
     about: dict = dict(dataset="cifar10-mini", classes=10, paper_classes=10, tau_plus=0.1, paper_tau_plus=0.1)
     rows = [judged([1.0, 1.1], stand_in="STL-10", **about), judged([1.0, 1.1], **about), judged(note="needs a GPU", stand_in="STL-10")]
     assert [row.verdict for row in rows] == ["reproduced (stand-in)", "reproduced", "not run"]
-    counts = summary(ledger(rows))
+    counts = summary(ledger.table(rows))
     assert counts.loc["all"].to_dict() == {
         "reproduced": 1,
         "contradicted": 0,
@@ -191,7 +180,7 @@ def test_stand_in_is_part_of_the_verdict_and_counted_apart() -> None:
         "inconclusive (stand-in)": 0,
     }
     assert list(counts.index) == ["chuang2020", "all"]
-    assert int(summary(ledger([])).to_numpy().sum()) == 0
+    assert int(summary(ledger.table([])).to_numpy().sum()) == 0
 
 
 def test_exact_claims() -> None:
@@ -268,7 +257,7 @@ def test_lost_and_doubled_runs_are_errors(change, says: str) -> None:
 # --- the file
 
 
-def some_rows() -> list[Judged]:
+def some_rows() -> list[Claim]:
     return [
         judged([1.23456789, 2.0, 1.5], unit="points", published=4.26, dataset="cifar10-mini", stand_in="STL-10", classes=10, tau_plus=0.1),
         exact("arora2019/lemma4.3", 'a, "quoted"\nstatement', where="Lemma 4.3", holds=True, value=1 / 3, n=2000),
@@ -280,7 +269,7 @@ def some_rows() -> list[Judged]:
 def test_what_is_read_is_what_was_recorded(tmp_path) -> None:
     path = tmp_path / "quick" / "claims.csv"
     record(some_rows(), path, notebook="2_dcl/5.1", profile="quick")
-    expected = ledger([claims.replace(row, notebook="2_dcl/5.1", profile="quick") for row in some_rows()])
+    expected = ledger.table([dataclasses.replace(row, notebook="2_dcl/5.1", profile="quick") for row in some_rows()])
     pd.testing.assert_frame_equal(read(path), expected)
     assert list(expected["paper"]) == ["arora2019", "chuang2020", "robinson2021", "curlnb"]
     assert expected["mean"][0] == 0.333333  # six significant digits
@@ -349,12 +338,42 @@ def test_a_failed_write_leaves_the_old_ledger(tmp_path, monkeypatch) -> None:
     assert {file.name for file in tmp_path.iterdir()} <= {"claims.csv", "claims.csv.lock"}
 
 
-def test_a_file_that_is_no_ledger_is_named(tmp_path) -> None:
+def damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(
+        {"empty": b"", "cut": whole[: len(whole) // 2], "binary": b"\xff\x00\xfe" * 50, "of other columns": b"id,verdict\nx,y\n"}.get(
+            how, whole.replace(b"reproduced", b"proved")
+        )
+    )
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "binary", "of other columns", "with an unknown verdict"])
+def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, how: str) -> None:
+    """A notebook that has trained for hours must still be able to hand in its claims."""
     path = tmp_path / "claims.csv"
-    path.write_text("id,verdict\nx,y\n")
-    with pytest.raises(ValueError, match=r"claims.csv is no ledger"):
+    record(some_rows(), path, notebook="x")
+    damage(path, how)
+    damaged = path.read_bytes()
+    with pytest.raises(ValueError, match=r"claims.csv is no ledger") as error:
         read(path)
+    assert "\n" not in str(error.value)
+    with pytest.warns(UserWarning, match=r"claims.csv is no ledger.*kept as claims.csv.damaged"):
+        record([judged([1.0, 1.1])], path, notebook="y")
+    assert read(path)["notebook"].to_list() == ["y"]
+    assert (tmp_path / "claims.csv.damaged").read_bytes() == damaged
     assert read(tmp_path / "absent.csv").empty
+
+
+def test_a_readers_own_claims_stand_in_a_table_of_their_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    settings = notebook.settings("x", "quick", quick={})
+    own = claim("mine/beta-3", "β = 3 beats β = 1", where="", above=0, differences=[1.0, 1.1])
+    shown = notebook.judge(settings, [own, judged([1.0, 1.2])])
+    assert "mine/beta-3: reproduced" in repr(shown)
+    assert read(tmp_path / "quick" / "claims.csv")["paper"].to_list() == ["chuang2020"]
+    assert read(tmp_path / "quick" / "own_claims.csv")["paper"].to_list() == ["mine"]
+    notebook.judge(settings, [judged([1.0, 1.2])])
+    assert read(tmp_path / "quick" / "own_claims.csv").empty
 
 
 def test_record_needs_a_notebook_and_one_judgement_an_id(tmp_path) -> None:
@@ -377,6 +396,6 @@ def test_verdict_lines_are_stable_text() -> None:
 
 def test_displayed_table_escapes_and_has_the_same_text_everywhere() -> None:
     row = claim("curlnb/x", "<script>alert(1)</script> & co", where="", above=0, note="x")
-    shown = claims.display([row])
+    shown = display([row])
     assert "<script>" not in shown._repr_html_()
     assert repr(shown) == verdicts([row])  # not an object's address, which would differ from run to run

@@ -8,22 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from curlnb.companion import reproduce
+from curlnb.companion import notebook, notebooks
+from curlnb.data import datasets
 from curlnb.runs import environment
 
-NOTEBOOKS = reproduce.notebooks()
-NAMES = [reproduce.name_of(path) for path in NOTEBOOKS]
+NOTEBOOKS = notebooks.find()
+NAMES = [notebooks.name_of(path) for path in NOTEBOOKS]
 HERE = Path(__file__).parent.parent
 
 
 def cells_of(path: Path) -> list[dict]:
     return json.loads(path.read_text())["cells"]
-
-
-def code_of(path: Path) -> list[str]:
-    return ["".join(cell["source"]) for cell in cells_of(path) if cell["cell_type"] == "code"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
@@ -61,7 +59,7 @@ class TestForm:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_every_profile_runs_dry(path, profile, tmp_path):
     """The same code, two steps, synthetic data of the real shapes: no profile rots unseen."""
-    lines = "\n".join(code_of(path)).replace('profile = "quick"', f'profile = "{profile}"')
+    lines = "\n".join(notebooks.sources(path)).replace('profile = "quick"', f'profile = "{profile}"')
     script = tmp_path / "notebook.py"
     script.write_text(lines)
     dry = {
@@ -75,36 +73,61 @@ def test_every_profile_runs_dry(path, profile, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def profiles_of(path: Path) -> dict[str, dict]:
-    """What the notebook's settings cell passes to `notebook.settings`, by profile."""
-    from unittest.mock import patch
-
-    class Seen(Exception):
-        pass
-
-    def capture(name, profile, **profiles):
-        raise Seen(name, profiles)
-
-    scope: dict = {}
-    with patch("curlnb.companion.notebook.settings", capture):
-        for code in code_of(path):
-            try:
-                exec(code, scope)
-            except Seen as seen:
-                name, profiles = seen.args
-                assert name == reproduce.name_of(path), "the settings cell names another notebook"
-                return profiles
-    raise AssertionError(f"{path} has no settings cell")
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_paper_settings_are_those_of_the_paper_field_by_field(path):
     """tests/paper_settings.csv cites the paper, or the released code, for every setting of the `paper` profile."""
     with open(HERE / "paper_settings.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["notebook"] == reproduce.name_of(path)]
+        rows = [row for row in csv.DictReader(file) if row["notebook"] == notebooks.name_of(path)]
     cited = {row["setting"]: json.loads(row["value"]) for row in rows}
     assert all(row["source"] for row in rows)
-    assert json.loads(json.dumps(profiles_of(path)["paper"])) == cited
+    name, profiles = notebooks.settings_of(path)
+    assert name == notebooks.name_of(path), "the settings cell names another notebook"
+    assert json.loads(json.dumps(profiles["paper"])) == cited
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_metadata_says_what_the_code_needs(path):
+    """A notebook whose metadata is wrong would train beside another on a GPU, be timed beside another, or sum up half a ledger."""
+    code = "\n".join(notebooks.sources(path))
+    needs = notebooks.needs(path)
+    assert needs.trains == ("sweep(" in code)
+    assert needs.last == ("claims_of_others(" in code)
+    assert needs.alone or not re.search(r"perf_counter|epoch_seconds|milliseconds\(", code)
+    assert "environment.dry" not in code, "a cell asks whether it is dry: give the settings cell dry=dict(...)"
+
+
+def test_what_make_data_fetches_is_what_the_settings_name():
+    needed = {profile: {name for path in NOTEBOOKS for name in notebooks.data_of(path, profile)} for profile in ("quick", "gpu", "paper")}
+    fetched = {name for name in needed["quick"] if datasets.available(name) != "embedded"}
+    assert fetched == {"MPQA", "MSRP"}, "quick needs no network: these two tasks may not be committed, and are passed over where absent"
+    assert not {name for name in needed["paper"] if name.endswith("-mini")}
+    assert {"cifar10", "cifar100", "stl10", "wiki3029", "SUBJ-full"} <= needed["paper"]
+
+
+def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
+    profiles = {name: dict(epochs=9, beta=[0, 1]) for name in notebook.PROFILES}
+    assert notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles).epochs == 9
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    dry = notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles)
+    assert dry.values == dict(epochs=1, beta=[0, 1])
+    dry.require(beta=[6])  # a dry run judges nothing
+    with pytest.raises(ValueError, match="dry has the setting 'epoch' that no profile has; they have epochs, beta"):
+        notebook.settings("x", "quick", dry=dict(epoch=1), **profiles)
+
+
+def test_a_value_that_a_claim_needs_is_asked_for_before_the_training():
+    settings = notebook.settings("x", "quick", quick=dict(beta=[0, 1, 2], panels={"stl10": {}}, annealed=[6.0]))
+    settings.require(beta=[1.0, 2], panels=["stl10"])
+    with pytest.raises(ValueError, match=r"the setting annealed = \[6.0\] of profile 'quick' lacks 2, which a claim") as error:
+        settings.require(annealed=[max(settings.beta)])
+    assert "\n" not in str(error.value)
+
+
+def test_compute_tells_reference_runs_apart():
+    runs = pd.DataFrame({"experiment": "e", "identity": ["a", "b", "c"], "device": "cpu", "seconds": [1.0, 2.0, 3.0]})
+    assert notebook.compute(runs, runs.head(1)).loc[("e", "cpu"), "runs"] == 3
+    adopted = notebook.compute(runs.assign(origin=["computed", "reference", "reference"]))
+    assert adopted["runs"].to_dict() == {("e", "cpu", "computed"): 1, ("e", "cpu", "reference"): 2}
 
 
 def test_settings_name_an_unknown_profile_and_a_missing_setting():
@@ -119,7 +142,7 @@ def test_settings_name_an_unknown_profile_and_a_missing_setting():
 
 
 def test_reading_order_is_the_papers_own():
-    from curlnb.companion.reproduce import _natural
+    from curlnb.companion.notebooks import _natural
 
     names = ["0_start_here", "1_curl", "2_dcl", "4_discrepancies", "10_last"]
     assert sorted(reversed(names), key=_natural) == names

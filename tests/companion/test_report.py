@@ -11,14 +11,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from curlnb.companion.claims import Judged, claim, exact, read, record
+from curlnb.companion.claims import Claim, claim, exact
+from curlnb.companion.ledger import read, record
 from curlnb.companion.report import verdict_table, write_report
 
 NOTEBOOK = "2_dcl/5.1_figure4_images"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect width="40" height="20"/></svg>'
 
 
-def gain(id: str, differences: list[float] | None = None, **options: object) -> Judged:
+def gain(id: str, differences: list[float] | None = None, **options: object) -> Claim:
     return claim(id, options.pop("statement", f"what {id} says"), where="Section 5", differences=differences, above=0, **options)  # type: ignore[arg-type]
 
 
@@ -85,7 +86,7 @@ def test_page_shows_everything_ledger_first(tmp_path) -> None:
     assert text.index("chuang2020/fig4a") < text.index("Debiased learning on images") < text.index("Where the numbers come from")
     for seen in ("+2.9 [+1.0, +4.9]", "points, n = 3", "4.26", "0.9981", "2,000 cases", "needs a GPU", "13 min", "torch 2.13"):
         assert seen in text, seen
-    assert re.search(r"\d+ paired seeds would give 80% power at 0.5 \(pilot\)", text)
+    assert re.search(r"\d+ paired seeds give 80% power at 0.5 \(pilot\)", text)
     assert "cifar10-mini, a stand-in for STL-10; 10 classes (paper 20); τ⁺ = 0.1" in text
     assert "70.123 80.15 debiased 71.200" in text  # the table, its long decimals shortened, its bare index dropped
     assert 'href="notebooks/2_dcl/5.1_figure4_images.ipynb"' in page
@@ -176,6 +177,14 @@ def test_damaged_files_are_named_on_the_page(tmp_path, file: str, content: str) 
     folder = results(tmp_path)
     (folder / file).write_text(content)
     assert f"quick/{file} cannot be read: " in text_of(written(folder))
+
+
+def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
+    folder = results(tmp_path)
+    record([gain("mine/beta-3", [1.0, 1.1])], folder / "own_claims.csv", notebook=NOTEBOOK, profile="quick")
+    text = text_of(written(folder))
+    assert text.index("Claims of your own") < text.index("what mine/beta-3 says")
+    assert "all 6 ✓ reproduced 2" in text  # they are not counted among the papers'
 
 
 def test_long_tables_say_what_is_left_out(tmp_path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from curlnb.__main__ import main
 from curlnb.companion import reference, restamp
 from curlnb.runs import environment
 
@@ -29,11 +29,11 @@ print(f"{runs['loss'].mean():.6f}")
 """
 
 
-def write_notebook(path: Path, code: str) -> None:
+def write_notebook(path: Path, code: str, **needs: bool) -> None:
     parameters = nbformat.v4.new_code_cell('profile = "quick"\nseed = 0', metadata={"tags": ["parameters"]})
     cells = [nbformat.v4.new_markdown_cell("# A small notebook"), parameters, nbformat.v4.new_code_cell(code)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"curlnb": needs}), path)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def checkout(tmp_path):
     def command(*arguments: str, start: bool = False, **variables: str) -> subprocess.Popen | subprocess.CompletedProcess:
         env = {
             **os.environ, "CURLNB_HOME": str(tmp_path), "CURLNB_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).parent.parent), **variables,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]), **variables,
         }  # fmt: skip
         line = [sys.executable, "-m", "curlnb", *arguments]
         if start:
@@ -90,42 +90,41 @@ def write_two_that_meet(root: Path, *then: str) -> list[str]:
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
-def test_notebooks_that_train_nothing_run_side_by_side(checkout):
+def test_notebooks_run_side_by_side(checkout):
     done = checkout("reproduce", *write_two_that_meet(checkout.root, "", ""))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_two_notebooks_take_turns_at_their_runs(checkout):
-    train = """
+def test_two_notebooks_that_share_a_training_train_it_once(checkout):
+    """Side by side, each would otherwise find that nobody has trained it yet."""
+    steps = checkout.root / "steps.txt"
+    look = f"""
 from curlnb.runs.sweep import sweep
 import toy
-sweep(toy.regression, seeds=[SEEDS], pause=0.05)
+sweep(toy.LOOK, seeds=[0], where={str(steps)!r}, epochs=1500)
 """
-    both = write_two_that_meet(checkout.root, train.replace("SEEDS", "0, 1, 2"), train.replace("SEEDS", "3, 4, 5"))
+    both = write_two_that_meet(checkout.root, look.replace("LOOK", "loss_of"), look.replace("LOOK", "weights_of"))
     done = checkout("reproduce", *both, CURLNB_DEVICE="cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    spans: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    for path in (checkout.root / "results" / "quick" / "runs" / "toy.regression").glob("*/run.json"):
-        run = json.loads(path.read_text())
-        spans[run["seed"] > 2].append((path.stat().st_mtime - run["seconds"], path.stat().st_mtime))
-    first, second = sorted(spans.values())
-    assert len(first) == len(second) == 3
-    assert max(end for _, end in first) < min(start for start, _ in second) + 0.1
-    waits = [float(wait) for wait in re.findall(r"waited (\S+) s for another notebook's runs", done.stdout)]
-    assert len(waits) == 1
+    assert len(steps.read_text().splitlines()) == 1500 * 4
 
 
-def test_a_notebook_that_reads_the_ledger_comes_last(checkout):
+def test_notebooks_that_time_something_run_alone_and_those_that_read_the_ledger_last(checkout):
     reads = """
-from curlnb.companion import claims
+from curlnb.companion import ledger
 from curlnb.runs import environment
-print(len(claims.read(environment.results_root() / "quick" / "claims.csv")), "claim so far")
+print(len(ledger.read(environment.results_root() / "quick" / "claims.csv")), "claim so far")
 """
-    write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads)
+    write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads, last=True, trains=False)
+    write_notebook(checkout.root / "notebooks" / "1_timed.ipynb", "import os; print(os.environ['CURLNB_WORKERS'], 'workers')", alone=True)
     done = checkout("reproduce")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.index("small: done") < done.stdout.index("0_sum: started")
-    assert "1 claim so far" in (checkout.root / "results" / "quick" / "notebooks" / "0_sum.ipynb").read_text()
+    order = ["small: done", "1_timed: started", "1_timed: done", "0_sum: started"]
+    places = [done.stdout.index(words) for words in order]
+    assert places == sorted(places)
+    executed = checkout.root / "results" / "quick" / "notebooks"
+    assert "1 claim so far" in (executed / "0_sum.ipynb").read_text()
+    assert f"{os.cpu_count()} workers" in (executed / "1_timed.ipynb").read_text()
 
 
 def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
@@ -134,12 +133,80 @@ def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
     assert done.returncode == 1
     assert "FAILED 1_broken: ValueError: a clear line (log: " in done.stdout
     assert "small: done" in done.stdout
+    assert "ValueError: a clear line" in (checkout.root / "results" / "quick" / "logs" / "1_broken.log").read_text()
     (checkout.root / "notebooks" / "1_broken.ipynb").unlink()
     write_notebook(checkout.root / "notebooks" / "2_slow.ipynb", "import time; time.sleep(600)")
     done = checkout("reproduce", "--limit-minutes", "0.15", "notebooks/2_slow.ipynb")
     assert done.returncode == 1
-    assert "2_slow: FAILED: not finished within 0 minutes" in done.stdout
-    assert checkout("reproduce", "notebooks/nothing").stderr.strip().startswith("curlnb reproduce: no notebook at")
+    assert "2_slow: FAILED: not finished within 0.15 minutes" in done.stdout
+
+
+def test_damaged_files_are_named_set_aside_and_made_again(checkout):
+    notebooks, quick = checkout.root / "notebooks", checkout.root / "results" / "quick"
+    (notebooks / "0_torn.ipynb").write_text('{"cells": [')
+    write_notebook(notebooks / "1_exits.ipynb", "import sys; sys.exit(0)")
+    write_notebook(notebooks / "2_speaks.ipynb", "raise ValueError('\\x1b[2Jgone')")
+    done = checkout("reproduce")
+    assert done.returncode == 1, done.stderr
+    assert "FAILED 0_torn: " in done.stdout
+    assert "0_torn.ipynb is no notebook" in done.stdout
+    assert "FAILED 1_exits: SystemExit: 0" in done.stdout
+    assert "FAILED 2_speaks: ValueError: \\x1b[2Jgone" in done.stdout
+    assert "small: done" in done.stdout
+    for path in notebooks.glob("[012]_*"):
+        path.unlink()
+    (quick / "status.json").write_text('{"small": {"state": "do')
+    (quick / "claims.csv").write_bytes(b"\xff\x00")
+    again = checkout("reproduce")
+    assert again.returncode == 0, again.stdout + again.stderr
+    for name in ("status.json", "claims.csv"):
+        (line,) = [line for line in again.stdout.splitlines() if f"{name}.damaged" in line]
+        assert str(quick / name) in line
+        assert (quick / f"{name}.damaged").exists()
+    assert "curlnb/small" in (quick / "claims.csv").read_text()
+    assert len(list((quick / "runs" / "toy.regression").iterdir())) == 2
+
+
+def command(capsys, *arguments: str) -> str:
+    """The one line with which a command is refused."""
+    assert main(list(arguments)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("selected", ["docs", "README.md", "", "notebooks/nothing", "notebooks/2_dcl/nothing.ipynb"])
+def test_what_holds_no_notebook_is_refused(capsys, selected: str):
+    assert command(capsys, "reproduce", selected).startswith(f"curlnb reproduce: no notebook at {selected!r}: give files or folders below")
+
+
+@pytest.mark.parametrize("minutes", ["-5", "nan", "0", "inf", "soon"])
+def test_a_limit_that_is_none_is_refused(capsys, minutes: str):
+    said = command(capsys, "reproduce", f"--limit-minutes={minutes}")
+    assert said == f"curlnb reproduce: --limit-minutes is '{minutes}': it must be a number of minutes above 0"
+
+
+def test_variables_and_parameters_are_named_when_they_are_wrong(capsys, monkeypatch, tmp_path):
+    assert command(capsys, "run", "images.simclr", "seed=abc") == "curlnb run: seed is 'abc': it must be a whole number"
+    monkeypatch.setenv("CURLNB_THREADS", "abc")
+    with pytest.raises(ValueError, match="CURLNB_THREADS='abc' is no number of threads"):
+        environment.threads()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CURLNB_RESULTS", "~/x")
+    assert environment.results_root() == tmp_path / "x"
+
+
+def test_an_error_is_one_line_that_cannot_steer_a_terminal_and_debug_shows_where(capsys, monkeypatch):
+    def fail(*_: object) -> None:
+        raise KeyError("a\x1b[2J\nb")
+
+    monkeypatch.setattr("curlnb.__main__.doctor", fail)
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err == "curlnb doctor: KeyError: 'a\\x1b[2J\\nb' (--debug shows where)\n"
+    assert main(["doctor", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setenv("CURLNB_DEBUG", "1")
+    assert main(["doctor"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_killed_in_between_it_loses_nothing(checkout):

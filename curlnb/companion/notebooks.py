@@ -1,0 +1,131 @@
+"""The notebooks of the checkout, and what each needs: its settings, its data, its place among the others.
+
+What a notebook needs of its surroundings stands in its metadata under "curlnb" (JupyterLab: Property Inspector, Advanced Tools):
+
+    {"trains": false}   it computes no runs, so that on a GPU several such notebooks may be at work at once
+    {"alone": true}     it times something: nothing else may be at work
+    {"last": true}      it reads the ledger, and so comes after all others
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from curlnb.data import datasets
+from curlnb.runs import environment
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A notebook's metadata under "curlnb", with the defaults."""
+
+    trains: bool = True
+    alone: bool = False
+    last: bool = False
+
+
+def find(selected: Iterable[str] = ()) -> list[Path]:
+    """The notebooks below notebooks/ in reading order, or those among the files and folders `selected`, as typed.
+
+    ValueError for what holds no notebook.
+    """
+    root = (environment.home() / "notebooks").resolve()
+    found: set[Path] = set()
+    for name in selected:
+        path = (Path(name) if Path(name).exists() else environment.home() / name).resolve()
+        files = [path] if path.suffix == ".ipynb" and path.is_file() else _below(path)
+        if not name or not files or not path.is_relative_to(root):
+            raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
+        found.update(files)
+    return sorted(found or _below(root), key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
+
+
+def _below(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in file.parts]
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Numbers by value and before letters: 6.3 comes before 6.20, and C.1 last."""
+    tokens = [token for token in re.split(r"(\d+)", text) if token]
+    return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
+
+
+def name_of(path: Path) -> str:
+    """A notebook's path below notebooks/ without the ending, as its settings cell says it."""
+    return path.resolve().relative_to((environment.home() / "notebooks").resolve()).with_suffix("").as_posix()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A notebook as JSON. ValueError, with its path, for a file that is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["nbformat"] != 4 or not all(isinstance(cell["source"], str | list) and cell["cell_type"] for cell in content["cells"]):
+            raise ValueError("not of format 4, or a cell without source")
+        return content
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} is no notebook ({type(error).__name__}: {error}): restore it, with `git checkout` say") from None
+
+
+def sources(path: Path, kind: str = "code") -> list[str]:
+    """The text of a notebook's cells of one kind ("code", "markdown")."""
+    return ["".join(cell["source"]) for cell in read(path)["cells"] if cell["cell_type"] == kind]
+
+
+def needs(path: Path) -> Needs:
+    """What the notebook's metadata says that it needs. ValueError for a key that is not known."""
+    given = read(path).get("metadata", {}).get("curlnb", {})
+    if unknown := sorted(set(given) - set(Needs.__dataclass_fields__)):
+        raise ValueError(f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}")
+    return Needs(**given)
+
+
+def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The name and the settings by profile that the notebook hands to `notebook.settings`.
+
+    Of the notebook only the settings cell up to that call is executed, and the imports that it uses. ValueError where there is none.
+    """
+    imports: dict[str, ast.stmt] = {}
+    for source in sources(path):
+        try:
+            statements = ast.parse(source).body
+        except SyntaxError:  # a cell with a magic, say
+            continue
+        imports |= {(name.asname or name.name): s for s in statements if isinstance(s, ast.Import | ast.ImportFrom) for name in s.names}
+        calls = [at for at, statement in enumerate(statements) if _calls_settings(statement)]
+        if not calls:
+            continue
+        body = statements[: calls[0] + 1]
+        used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)} - {"notebook"}
+        needed = [imports[name] for name in sorted(used & set(imports))]
+        seen: list[tuple[str, dict[str, dict[str, Any]]]] = []
+
+        def capture(name: str, profile: str, *, dry: Any = None, **profiles: dict[str, Any]) -> None:
+            seen.append((name, profiles))  # noqa: B023
+
+        scope = {"notebook": SimpleNamespace(settings=capture), "profile": "quick", "seed": 0}
+        exec(compile(ast.Module([*needed, *body], []), str(path), "exec"), scope)
+        return seen[0]
+    raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
+
+
+def _calls_settings(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func) == "notebook.settings"
+
+
+def data_of(path: Path, profile: str) -> list[str]:
+    """The data sets that the notebook's settings name at `profile`, sorted."""
+    return sorted(_texts(settings_of(path)[1].get(profile, {})) & set(datasets.names()))
+
+
+def _texts(value: Any) -> set[str]:
+    """All strings inside a setting: it may be a name, a list of them, or a mapping from them."""
+    if isinstance(value, str):
+        return {value}
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    return set().union(*map(_texts, parts)) if parts else set()
