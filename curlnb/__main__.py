@@ -74,7 +74,7 @@ def _do(given: argparse.Namespace) -> int:
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    from curlnb.companion.reference import experiment_named
+    from curlnb.companion.reference import all_experiments, experiment_named
     from curlnb.runs import distributed
     from curlnb.runs.store import default_store
 
@@ -86,6 +86,7 @@ def run(name: str, words: list[str], profile: str) -> None:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
     given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
     seed, store = int(given.pop("seed", 0)), default_store(profile)
+    distributed.refuse(experiment, all_experiments())
     with distributed.group():
         record = distributed.run(store, experiment, given, seed)
     if record is not None:
