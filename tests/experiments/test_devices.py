@@ -48,6 +48,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
     image_training += [{"dataset": "stl10", "train_split": "train+unlabeled"}, {"dataset": "imagenet100"}, {"dataset": "quickdraw-mini"}]
     image_training += [{"evaluate_on": "validation"}]
+    image_training += [{"objective": own_objective}, {"encoder": own_encoder}, {"augmentation": own_augmentation}]
     latent_training: list[dict[str, Any]] = [{"method": name, "tr_tasks": 2, "track": True} for name in latent.METHODS]
     latent_training += [{"loss": name, "fresh": True} for name in latent.KINDS]
     of_words = [{"encoder": name, "method": "untrained"} for name in latent_text.ENCODERS if name != "gru"]
@@ -89,6 +90,22 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "control.representation": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True, "shrink": 2}, {"epochs": 0}],
         "control.curl_sac": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True}, {"contrastive": False, "task": "walker walk"}],
     }
+
+
+def own_objective(pos: Any, neg: Any) -> Any:
+    return (neg - pos[:, None]).exp().mean(1)
+
+
+def own_encoder(channels: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def own_augmentation(images: Any, generator: Any) -> Any:
+    import torch
+
+    return images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)
 
 
 def problems(folder: Path) -> Iterator[str]:
