@@ -99,7 +99,7 @@ def _do(given: argparse.Namespace) -> int:
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    from curlnb.companion.reference import experiment_named
+    from curlnb.companion.reference import all_experiments, experiment_named
     from curlnb.runs import distributed
     from curlnb.runs.store import default_store
 
@@ -113,6 +113,7 @@ def run(name: str, words: list[str], profile: str) -> None:
     seed, store = given.pop("seed", 0), default_store(profile)
     if type(seed) is not int:
         raise ValueError(f"seed is {seed!r}: it must be a whole number")
+    distributed.refuse(experiment, all_experiments())
     with distributed.group():
         record = distributed.run(store, experiment, given, seed)
     if record is not None:

@@ -1,7 +1,7 @@
 """Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,9 +114,10 @@ def representation(
     size, trunk = reader.size, reader.convolutions()
     model = _WithMomentum(PixelEncoder(trunk, trunk.width, reader.features), reader.features).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
+    seen_in_training = replace(data, frames=data.frames.to(run.device))
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        observed = data.stacks(index.cpu()).to(run.device)
+        observed = seen_in_training.stacks(index)
         query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives))
         momentum_update(model.momentum, model.encoder, encoder_rate)
         with torch.no_grad():

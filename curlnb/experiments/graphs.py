@@ -95,6 +95,7 @@ def infograph(
         epochs=optimisation.epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
+        order_on=torch.device("cpu"),  # `parts` is a list
     )
     model.eval()
     with torch.no_grad():

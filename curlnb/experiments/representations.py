@@ -37,7 +37,7 @@ class Pictures:
     shown: int = 10
 
 
-@experiment(data=image_data.digest, training=images.fit)
+@experiment(data=image_data.digest, training=images.fit, shares_batch=True)
 def look(
     run: Run,
     *,

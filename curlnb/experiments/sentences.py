@@ -228,7 +228,9 @@ def neighbour_loss(
     anchors = there.any(0).sum().clamp_min(1)
     with torch.no_grad():
         wide = negative[0].to(scores.dtype)
-        about = {"clamped": clamped, "positive": pos[there].mean(), "negative": (scores * wide).sum() / wide.sum()}
+        # a GPU would be waited for to count a mask
+        positive = pos[there].mean() if pos.device.type == "cpu" else torch.where(there, pos, torch.nan).nanmean()
+        about = {"clamped": clamped, "positive": positive, "negative": (scores * wide).sum() / wide.sum()}
     return total / anchors, about
 
 

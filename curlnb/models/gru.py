@@ -28,20 +28,23 @@ class PackedSentences(NamedTuple):
 
 
 def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSentences:
-    """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole). One transfer from a GPU: the sizes."""
+    """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole). One transfer from a GPU: the lengths."""
     start = texts.starts[samples]
     length = texts.starts[samples + 1] - start
     if words is not None:
         length = length.clamp_max(words)
     length, order = length.sort(descending=True, stable=True)
-    start = start[order]
-    step = torch.arange(int(length[0]), device=length.device)[:, None]
-    there = step < length  # [steps, m]
+    start, known, device = start[order], length.cpu(), length.device
+    total = int(known.sum())
+    step = torch.arange(int(known[0]), device=device)
+    size = (step[:, None] < length).sum(1)
+    step = step.repeat_interleave(size, output_size=total)  # [words], in packed order
+    row = torch.arange(total, device=device) - (size.cumsum(0) - size)[step]
     return PackedSentences(
-        texts.tokens[(start + step)[there]],
-        texts.tokens[(start + length - 1 - step)[there]],
-        there.sum(1).cpu(),
-        torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device)),
+        texts.tokens[start[row] + step],
+        texts.tokens[(start + length - 1)[row] - step],
+        len(known) - known.bincount().cumsum(0)[:-1],  # `size`, without another transfer
+        torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=device)),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import threadpoolctl
 import torch
 
+PRECISIONS = ("float32", "tf32", "bf16")
+
 
 def default_device() -> torch.device:
     """cuda, else mps, else cpu; `CURLNB_DEVICE` overrides."""
@@ -47,16 +49,39 @@ def _has_headers() -> bool:
 def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, bool, str]:
     """(precision, compile, why not as asked): falls back to eager float32 where the machine lacks what it takes.
 
-    precision: "float32" or "bf16".
+    precision: one of PRECISIONS. "float32" is that on every device; "tf32" stores float32 and rounds the factors of matrix products and
+    convolutions to 10 bits, on NVIDIA GPUs since Ampere; "bf16" is autocast to bfloat16, and true float32 where autocast leaves it.
     """
-    if precision not in ("float32", "bf16"):
-        raise ValueError(f"precision {precision!r} is unknown; use 'float32' or 'bf16'")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     missing: list[str] = []
     if precision == "bf16" and not fast_bf16(device.type):
         precision, missing = "float32", [*missing, f"no fast bfloat16 on this {device.type}"]
+    if precision == "tf32" and not (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)):
+        precision, missing = "float32", [*missing, f"no TF32 on this {device.type}"]
     if compile and (device.type == "mps" or compiler() is None):
         compile, missing = False, [*missing, "no C++ compiler with Python headers for torch.compile"]
     return precision, compile, "; ".join(missing)
+
+
+@contextlib.contextmanager
+def numeric_mode(precision: str, device: torch.device) -> Iterator[None]:
+    """Compute inside the block with TF32 exactly where the `precision` in force is "tf32" (see `admitted`); afterwards as before.
+
+    torch's default lets cuDNN's convolutions and recurrent networks take TF32 and matrix products not, so neither default is kept.
+    """
+    tf32 = admitted(precision, False, device)[0] == "tf32"
+    if device.type != "cuda":
+        yield
+        return
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ machine. In a single process every function here returns what it is given, and n
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from curlnb.runs.devices import cpu_threads, default_device
+from curlnb.runs.devices import default_device
 from curlnb.runs.experiment import Experiment
-from curlnb.runs.store import Record, Run, Store
+from curlnb.runs.store import Record, Run, Store, in_force
 
 
 def ranks() -> int:
@@ -222,12 +222,27 @@ def _tell(work: bool) -> bool:
     return bool(word)
 
 
+def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
+    """ValueError, in one line, where torchrun started several processes and they would each compute the whole experiment.
+
+    among: all experiments, of which the message names those that can share a batch.
+    """
+    count = max(ranks(), int(os.environ.get("WORLD_SIZE", 1)))
+    if count == 1 or experiment.shares_batch:
+        return
+    able = ", ".join(other.name for other in among if other.shares_batch)
+    advice = f"; {able} can" if able else ""
+    raise ValueError(f"{experiment.name} cannot be shared by {count} processes, which would compute it {count} times: use one{advice}")
+
+
 def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
     """`Store.run` by all ranks of a `group` together: the record on rank 0, None on the others.
 
     The run has the key that it has in one process, and its record notes the number of ranks. It resumes from rank 0's checkpoint with
-    any number of ranks. A rank that fails ends the run on all: torchrun sees to that.
+    any number of ranks. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
+    cannot be shared.
     """
+    refuse(experiment)
     if ranks() == 1:
         return store.run(experiment, parameters, seed)
     full = experiment.parameters(parameters)
@@ -239,6 +254,6 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
         return record
     if _tell(False):
         torch.manual_seed(seed)
-        with cpu_threads(int(os.environ.get("CURLNB_THREADS", 1)) if default_device().type == "cpu" else None):
+        with in_force(full, default_device()):
             experiment.call(store.begin(experiment, full, seed, _Follower), full, seed)
     return None

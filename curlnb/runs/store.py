@@ -16,7 +16,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
-from curlnb.runs.devices import cpu_threads, default_device
+from curlnb.runs.devices import cpu_threads, default_device, numeric_mode
 from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped, numerics
 
 Record = dict[str, Any]
@@ -152,7 +152,7 @@ class Store:
         full, run, start = experiment.parameters(parameters), self.begin(experiment, parameters, seed), time.perf_counter()
         earlier = run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
-        with cpu_threads(environment.threads() if run.device.type == "cpu" else None) as threads:
+        with in_force(full, run.device) as threads:
             metrics = experiment.call(run, full, seed)
         if not _numbers(metrics):
             raise StoreError(f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept")
@@ -213,7 +213,7 @@ class Store:
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
-        with FileLock(run.folder / "lock"), cpu_threads(environment.threads() if run.device.type == "cpu" else None):
+        with FileLock(run.folder / "lock"), in_force(full, run.device):
             torch.manual_seed(seed)
             found = experiment.training(run, seed=seed, **grouped(experiment.training, full))  # trains where the network was lost
             run.keep_training()
@@ -238,6 +238,14 @@ def read_reference(path: Path) -> dict[str, Record]:
         return {}
     records = (json.loads(line) for line in path.read_text().splitlines())
     return {record["identity"]: record for record in records}
+
+
+@contextlib.contextmanager
+def in_force(parameters: Mapping[str, Any], device: torch.device) -> Iterator[int]:
+    """Compute inside the block with what the key's numerics say; yields the number of CPU threads."""
+    count, precision = environment.threads() if device.type == "cpu" else None, parameters.get("precision", "float32")
+    with cpu_threads(count) as threads, numeric_mode(precision, device):
+        yield threads
 
 
 def _numbers(metrics: Any) -> bool:

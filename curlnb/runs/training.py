@@ -22,15 +22,16 @@ class TrainingError(RuntimeError):
 def accelerated(function: Callable[..., Any], run: Run, *, precision: str, compile: bool) -> Callable[..., Any]:
     """`function` under bf16 autocast and torch.compile where asked for and where the machine can; what was used is noted in the run.
 
-    precision: "float32" or "bf16". Losses compute in float32 either way (see `losses`). What is compiled on a GPU is replayed as CUDA
-    graphs where CURLNB_CUDA_GRAPHS is 1: shapes are fixed, and the kernels are the same.
+    precision: one of `devices.PRECISIONS`; TF32 is set around the whole run (`devices.numeric_mode`), so "tf32" changes nothing here.
+    Losses compute in float32 in any case (see `losses`). What is compiled on a GPU is replayed as CUDA graphs where CURLNB_CUDA_GRAPHS is
+    1: shapes are fixed, and the kernels are the same.
     """
     precision, compile, missing = devices.admitted(precision, compile and not environment.dry(), run.device)
     run.notes.update(precision=precision, compiled=compile, **({"fallback": missing} if missing else {}))
     graphs = compile and run.device.type == "cuda" and environment.cuda_graphs()
     run.notes.update({"cuda_graphs": True} if graphs else {})
     compiled = torch.compile(function, dynamic=False, mode="reduce-overhead" if graphs else None) if compile else function
-    if precision == "float32":
+    if precision != "bf16":
         return compiled
 
     def autocast(*args: Any, **kwargs: Any) -> Any:
@@ -54,6 +55,7 @@ def train(
     before_step: Callable[[float], None] | None = None,
     on_epoch: Callable[[int], Mapping[str, float]] | None = None,
     checkpoint_seconds: float = 60.0,
+    order_on: torch.device | None = None,
 ) -> dict[str, list[float]]:
     """Train for `epochs` passes over `samples` samples in shuffled batches of `batch`, the last short one dropped.
 
@@ -63,6 +65,7 @@ def train(
     on_epoch(epoch) with epoch counted from 1 returns scalars to log, after each epoch.
     checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the end. A dry run
     takes two steps of one epoch.
+    order_on: where `step` gets its indices, by default on the run's device. The loop itself waits for no device between steps.
     Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
     resumed returns the same bits. Raises TrainingError, with the step, at the end of the epoch in which a loss is not finite.
     """
@@ -78,12 +81,12 @@ def train(
     distributed.wait()
     if saved and saved[1]["device"] == run.device.type:  # another device draws other numbers: begin again
         tensors, state = saved
-        _restore(model, optimizer, generator, tensors, state)
+        _restore(model, optimizer, generator, run.device, tensors, state)
         epoch, at, log, seconds_before = state["epoch"], state["step"], state["log"], state["seconds"]
         so_far = {name.removeprefix("log/"): t for name, t in tensors.items() if name.startswith("log/")}
 
     def save(now: float) -> None:
-        tensors, state = _state(model, optimizer, generator)
+        tensors, state = _state(model, optimizer, generator, run.device)
         tensors |= {f"log/{name}": t for name, t in so_far.items()}
         place = {"epoch": epoch, "step": at, "log": log, "seconds": seconds_before + now - start, "device": run.device.type}
         run.save_checkpoint(tensors, state | place)
@@ -91,7 +94,7 @@ def train(
     start = last = time.monotonic()
     while epoch < epochs:
         model.train()
-        order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(run.device)
+        order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).to(order_on or run.device)
         while at < steps:
             if before_step is not None:
                 before_step((epoch + at / steps) / epochs)
@@ -133,12 +136,14 @@ def _check_finite(losses: Tensor, epoch: int, steps: int, optimizer: Optimizer) 
         )
 
 
-def _state(model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _state(
+    model: nn.Module, optimizer: Optimizer, generator: torch.Generator, device: torch.device
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Everything that decides the rest of a run, as tensors and JSON."""
     tensors = {f"model/{name}": t for name, t in model.state_dict().items()}
     tensors |= {"generator": generator.get_state(), "random": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        tensors["random/cuda"] = torch.cuda.get_rng_state()
+    if device.type == "cuda":
+        tensors["random/cuda"] = torch.cuda.get_rng_state(device)
     scalars = {}
     for index, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
@@ -150,13 +155,18 @@ def _state(model: nn.Module, optimizer: Optimizer, generator: torch.Generator) -
 
 
 def _restore(
-    model: nn.Module, optimizer: Optimizer, generator: torch.Generator, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+    model: nn.Module,
+    optimizer: Optimizer,
+    generator: torch.Generator,
+    device: torch.device,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
 ) -> None:
     model.load_state_dict({name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")})
     generator.set_state(tensors["generator"].cpu())
     torch.set_rng_state(tensors["random"].cpu())
     if "random/cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random/cuda"].cpu())
+        torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), device)
     saved = {name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")} | state["optimizer"]
     per_parameter: dict[int, dict[str, Any]] = {}
     for path, value in saved.items():

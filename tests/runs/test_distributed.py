@@ -10,9 +10,11 @@ import pytest
 import ranks
 import torch
 
+from curlnb.__main__ import main
 from curlnb.data import datasets
 from curlnb.experiments import images
 from curlnb.experiments.images import simclr
+from curlnb.experiments.moco import moco_v2
 from curlnb.runs import distributed
 from curlnb.runs.store import Store
 from curlnb.runs.training import train
@@ -101,3 +103,17 @@ def test_what_cannot_be_shared_is_named(monkeypatch):
         distributed.share(torch.arange(8))
     with pytest.raises(ValueError, match="bn_groups is 2: 3 processes need a multiple of 3, or None"):
         distributed.groups_here(2)
+
+
+def test_an_experiment_that_cannot_share_a_batch_is_refused_before_any_work(monkeypatch, capsys):
+    """Two ranks would each train the whole batch, and call it one run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["run", "moco.moco_v2"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "curlnb run: moco.moco_v2 cannot be shared by 2 processes, which would compute it 2 times: use one; "
+        "images.simclr, images.surrogate, representations.look can\n"
+    )
+    distributed.refuse(simclr)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    distributed.refuse(moco_v2)

@@ -6,7 +6,7 @@ from torch import nn
 
 from curlnb.runs import devices
 from curlnb.runs.store import Run
-from curlnb.runs.training import TrainingError, accelerated, train
+from curlnb.runs.training import TrainingError, _restore, _state, accelerated, train
 
 
 def run_of(tmp_path) -> Run:
@@ -59,6 +59,17 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp
 def test_a_batch_larger_than_the_data_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="batch of 16 is larger than the 10 samples"):
         fit(tmp_path, lambda _: None, nn.Linear(1, 1), batch=16)
+
+
+def test_a_checkpoint_holds_the_random_numbers_of_the_runs_own_gpu(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: asked.append(device) or torch.get_rng_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda _, device: asked.append(device))
+    model, generator, device = nn.Linear(1, 1), torch.Generator(), torch.device("cuda", 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tensors, state = _state(model, optimizer, generator, device)
+    _restore(model, optimizer, generator, device, tensors, state)
+    assert asked == [device, device]
 
 
 def test_without_fast_bf16_or_a_compiler_it_falls_back_and_says_so(tmp_path, monkeypatch):

@@ -1,0 +1,245 @@
+"""Every experiment runs on a GPU that nobody has (see `pretend_cuda`), and its training steps do not wait for it.
+
+`pretend_cuda` replaces parts of torch, so both tests start this file as a script, in a process of its own, which prints what it found.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent.parent
+
+# What may be waited for between two steps of an optimiser: function -> reason.
+ALLOWED = {
+    "pack": "cuDNN takes the batch sizes of packed sentences from the CPU: one transfer a batch, of their lengths",
+    "curl_sac": "the simulator is on the CPU: each action is read from the agent",
+    "curl_sac.<locals>.mean_policy": "so it is in the evaluations between updates",
+    "Replay.add": "what the simulator answers is copied into the replay buffer",
+    "Replay._write": "so are its frames",
+}
+AT_MOST_ONCE_A_STEP = ("pack",)
+
+
+def cases() -> dict[str, list[dict[str, Any]]]:
+    """For each experiment, parameters that lead through its branches; one that is not named here runs with its defaults alone.
+
+    All share one store, so that experiments on the same training find what another trained.
+    """
+    from curlnb.experiments import graphs, images, latent, latent_text, sentences
+
+    takes: dict[str, dict[str, Any]] = {
+        "debiased": {"tau_plus": 0.1},
+        "hard": {"tau_plus": 0.1, "beta": 1.0},
+        "hard_consistent": {"beta": 1.0},
+    }
+    image_training: list[dict[str, Any]] = [{"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES]
+    image_training += [{"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4} for name in images.SCHEDULES]
+    image_training += [{"positives": name, "negatives": 3} for name in images.POSITIVES]
+    image_training += [
+        {"objective": "unbiased", "negatives": 3},
+        {"monitor_every": 1},
+        {"monitor_every": 1, "monitor_k": 3},
+        {"bn_groups": 2},
+    ]
+    image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
+    image_training += [{"dataset": "stl10", "train_split": "train+unlabeled"}, {"dataset": "imagenet100"}, {"dataset": "quickdraw-mini"}]
+    image_training += [{"evaluate_on": "validation"}]
+    image_training += [{"objective": own_objective}, {"encoder": own_encoder}, {"augmentation": own_augmentation}]
+    latent_training: list[dict[str, Any]] = [{"method": name, "tr_tasks": 2, "track": True} for name in latent.METHODS]
+    latent_training += [{"loss": name, "fresh": True} for name in latent.KINDS]
+    of_words = [{"encoder": name, "method": "untrained"} for name in latent_text.ENCODERS if name != "gru"]
+    return {
+        "images.simclr": [{}, *image_training, {"released_probe": True}],
+        "images.surrogate": [{}, {"seed": 1}],
+        "representations.look": [{}, {"seed": 2}],
+        "moco.moco_v2": [
+            {},
+            {"mix_hardest": 4, "mixed": 2, "mixed_with_query": 2},
+            {"tau_plus": 0.1, "beta": 1.0, "bn_groups": 1, "precision": "bf16"},
+            {"optimizer": "sgd", "cosine": True},
+        ],
+        "multiview.cmc": [
+            {},
+            {"bank": True, "negatives": 8, "precision": "bf16"},
+            {"tau_plus": 0.01, "optimizer": "sgd", "milestones": [0.5]},
+        ],
+        "graphs.infograph": [
+            *({"batch": 8, "objective": name, "beta": beta} for name in graphs.OBJECTIVES for beta in (0.0, 1.0)),
+            *({"batch": 8, "beta": 1.0, "tau_plus": 0.1, "weight_clip": clip} for clip in (None, "clamp")),
+            {"batch": 8, "dataset": "IMDB-BINARY", "epochs": 0},
+        ],
+        "latent_images.curl": [
+            *latent_training,
+            {"shift": 1},
+            {"flip": True, "share": 0.5},
+            {"dataset": "cifar10-mini", "encoder": "vgg16_bn", "precision": "bf16"},
+        ],
+        "latent_text.curl": [*latent_training, *of_words, {"method": "quick_thoughts"}, {"words": 5, "evaluate_on": "dev"}],
+        "latent_text.reviews": [{}, *of_words, {"method": "quick_thoughts", "evaluate_on": "validation"}, {"train_on": "wiki-mini"}],
+        "sentences.quick_thoughts": [
+            *({"method": name, "evaluate_tasks": False, **takes.get(name, {})} for name in sentences.METHODS),
+            {"method": "debiased", "tau_plus": 0.1, "floor": None, "evaluate_tasks": False},
+            {"method": "hard", "beta": 1.0, "weight_clip": "clamp", "diagonal": "zero", "sibling": "in", "evaluate_tasks": False},
+            {"word_dim": 8, "tasks": ["TREC", "MSRP"]},
+            {"tasks": ["MR"]},
+        ],
+        "control.representation": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True, "shrink": 2}, {"epochs": 0}],
+        "control.curl_sac": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True}, {"contrastive": False, "task": "walker walk"}],
+    }
+
+
+def own_objective(pos: Any, neg: Any) -> Any:
+    return (neg - pos[:, None]).exp().mean(1)
+
+
+def own_encoder(channels: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def own_augmentation(images: Any, generator: Any) -> Any:
+    import torch
+
+    return images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)
+
+
+def problems(folder: Path) -> Iterator[str]:
+    """One line a problem, of all experiments."""
+    from pretend_cuda import watched
+
+    from curlnb.companion.reference import all_experiments
+    from curlnb.runs.store import Store
+
+    known, variants, store = {e.name: e for e in all_experiments()}, cases(), Store(folder)
+    yield from (f"{name} is in the list of cases, but there is no such experiment" for name in variants.keys() - known.keys())
+    for name, experiment in known.items():
+        steps = 0
+        for given in variants.get(name, [{}]):
+            parameters = {key: value for key, value in given.items() if key != "seed"}
+            with watched() as watch:
+                try:
+                    record = store.run(experiment, parameters, given.get("seed", 0))
+                    if record is None or record["device"] != "cuda":
+                        yield f"{name} {given}: did not run on the GPU"
+                except Exception as error:
+                    yield f"{name} {given}: {type(error).__name__}: {error}"
+            steps += watch.steps
+            yield from (f"{name} {given}: {fault} ({count} times)" for fault, count in watch.faults.items())
+            for wait, count in watch.waits.items():
+                function = wait.partition(": ")[0].partition(" ")[2]
+                if function not in ALLOWED or (function in AT_MOST_ONCE_A_STEP and count > watch.steps):
+                    yield f"{name} {given}: {wait} ({count} times in {watch.steps} training steps)"
+        if steps == 0:
+            yield f"{name}: no optimiser took two steps, so no training step was watched; give it a case that does"
+
+
+def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
+    """Faults and waits, what should be found of each (nothing where it is in order), and a line of a training step with it.
+
+    A line is given the weights x [4] on the GPU and a mask [4] there.
+    """
+    import numpy as np
+    import torch
+
+    on, mean = torch.device("cuda"), torch.Tensor.mean
+    return {
+        "a tensor of the CPU meets one of the GPU": ("add: tensors of cuda:0 and of cpu meet", lambda x, m: x + torch.ones(4)),
+        "a matrix of the CPU": ("tensors of cuda:0 and of cpu meet", lambda x, m: x @ torch.ones(4, 4)),
+        "labels of the GPU index a tensor of the CPU": ("a tensor of cpu is indexed by one of cuda:0", lambda x, m: torch.ones(4)[m]),
+        "a number of the CPU where none may be": (
+            "stack: tensors of cuda:0 and of cpu meet",
+            lambda x, m: torch.stack([mean(x), torch.ones(())]),
+        ),
+        "values of the CPU are put in": (
+            "values of cpu are put into",
+            lambda x, m: torch.zeros(4, device=on).__setitem__(m, torch.ones(4)[:2]),
+        ),
+        "a generator of the CPU": (
+            "a generator of cpu draws for cuda:0",
+            lambda x, m: torch.rand(4, generator=torch.Generator(), device=on),
+        ),
+        "a generator of the GPU": ("a generator of cuda:0 draws for cpu", lambda x, m: torch.randperm(4, generator=torch.Generator(on))),
+        "numpy": ("numpy of a tensor of cuda:0", lambda x, m: x.detach().numpy()),
+        "asarray": ("__array__ of a tensor of cuda:0", lambda x, m: np.asarray(x.detach())),
+        "item": ("a value is read back", lambda x, m: mean(x).item()),
+        "float": ("a value is read back", lambda x, m: float(mean(x))),
+        "if": ("a value is read back", lambda x, m: 1 if m.any() else 0),
+        "equal": ("a value is read back", lambda x, m: torch.equal(x, x + 1)),
+        "tolist": ("values are read back", lambda x, m: x.tolist()),
+        "cpu": ("values go to the CPU", lambda x, m: x.cpu()),
+        "nonzero": ("the size of the result is read back", lambda x, m: m.nonzero()),
+        "a mask": ("how many a boolean mask holds is read back", lambda x, m: x[m]),
+        "a mask of where to put": ("boolean mask", lambda x, m: torch.zeros(4, device=on).__setitem__(m, x[:2])),
+        "repeats": ("the size of the result is read back", lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long())),
+        "a fresh copy": ("values come from the CPU", lambda x, m: torch.ones(4).to(on)),
+        "a fresh number": ("values come from the CPU", lambda x, m: torch.tensor(1.0, device=on)),
+        "indices of the CPU": ("indices come from the CPU", lambda x, m: x[torch.tensor([0, 1])]),
+        "a copy from pinned memory": ("", lambda x, m: torch.ones(4).pin_memory().to(on, non_blocking=True)),
+        "a number of the CPU": ("", lambda x, m: x * torch.ones(())),
+        "a number under a mask": ("", lambda x, m: torch.zeros(4, device=on).__setitem__(m, 0.0)),
+        "repeats of a known number": ("", lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long(), output_size=2)),
+        "one-hot": ("", lambda x, m: x * torch.nn.functional.one_hot(torch.zeros((), dtype=torch.long, device=on), 4)),
+        "a generator of its own device": ("", lambda x, m: torch.rand(4, generator=torch.Generator(on), device=on)),
+    }
+
+
+def found_of_planted(folder: Path) -> dict[str, list[str]]:
+    """What is found of each planted line, in two steps of `train` and a reading after them, which is in order."""
+    import torch
+    from pretend_cuda import watched
+
+    from curlnb.runs.store import Run
+    from curlnb.runs.training import train
+
+    found = {}
+    for name, (_, line) in planted().items():
+        with watched() as watch:
+            device = torch.device("cuda")
+            model = torch.nn.Linear(4, 1, bias=False).to(device)
+            mask = (torch.arange(4) < 2).to(device)
+
+            def step(samples: Any, line: Any = line, model: Any = model, mask: Any = mask) -> Any:
+                line(model.weight[0], mask)
+                return model(torch.ones(len(samples), 4, device=samples.device)).mean(), {}
+
+            options: dict[str, Any] = {"samples": 4, "batch": 2, "epochs": 1, "seed": 0, "generator": torch.Generator(device)}
+            train(Run(folder / name, device=device), model, step, torch.optim.Adam(model.parameters(), fused=True), **options)
+            float(model.weight.detach().sum())
+        found[name] = [*watch.faults, *watch.waits]
+    return found
+
+
+def on_the_pretended_gpu(what: str, folder: Path) -> Any:
+    """What this file finds as a script in a process of its own."""
+    about = {"CURLNB_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "", "CURLNB_DRY": "1", "OMP_NUM_THREADS": "1", "CURLNB_THREADS": "1"}
+    about["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    line = [sys.executable, __file__, what, str(folder)]
+    done = subprocess.run(line, env={**os.environ, **about}, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_experiment_keeps_to_the_gpu_and_waits_for_it_in_no_training_step(tmp_path):
+    assert on_the_pretended_gpu("experiments", tmp_path) == []
+
+
+def test_each_planted_fault_is_found_and_what_is_in_order_is_not(tmp_path):
+    expected, found = {name: words for name, (words, _) in planted().items()}, on_the_pretended_gpu("planted", tmp_path)
+    assert found.keys() == expected.keys()
+    for name, words in expected.items():
+        if words:
+            assert any(words in line and "test_devices.py" in line for line in found[name]), (name, found[name])
+        else:
+            assert found[name] == [], name
+
+
+if __name__ == "__main__":
+    import pretend_cuda  # noqa: F401  (before curlnb)
+
+    whole = list(problems(Path(sys.argv[2]))) if sys.argv[1] == "experiments" else found_of_planted(Path(sys.argv[2]))
+    print(json.dumps(whole))

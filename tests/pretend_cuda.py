@@ -1,0 +1,318 @@
+"""A GPU that nobody has: tensors that compute on the CPU and claim to be on cuda:0, so that mistakes only a GPU shows are found here.
+
+Import this module before curlnb, in a process of its own: it replaces parts of torch for good. Then
+
+    with watched() as watch:
+        model.to("cuda") ...
+    watch.faults      # what a GPU refuses: devices mixed, a generator of another device, numpy of a GPU's tensor
+    watch.waits       # what empties the GPU's queue between two steps of an optimiser
+
+Both count what happened by the line of this project that did it. A fault is noted and computed nevertheless, so that one run finds all.
+A wait is a value read back from the GPU, an operation whose result's shape depends on values, or a copy from unpinned memory of the CPU.
+Outside training these are ordinary: only those between two steps of the same optimiser count, and `watch.steps` counts such pairs.
+
+For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every operation is looked at twice: as Python calls it
+(`_Calls`, which sees devices and generators that are asked for) and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile,
+TF32 and several GPUs are not exercised.
+"""
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+HERE = Path(__file__).parent.parent
+OURS = tuple(str(HERE / folder) for folder in ("curlnb", "tests/experiments"))
+
+INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}  # which take the indices of a GPU's tensor from the CPU, too
+READS = {"_local_scalar_dense", "equal"}  # the first is item(), float(), int() and bool()
+SIZES = {"nonzero", "masked_select", "bincount", "_unique", "_unique2", "unique_dim", "unique_consecutive"}
+MADE_OF_VALUES = {"tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor"}
+
+
+class Watch:
+    """Counts of faults and of waits, each by where and what; `steps` counts the steps that an optimiser took after its first."""
+
+    def __init__(self) -> None:
+        self.faults: Counter[str] = Counter()
+        self.waits: Counter[str] = Counter()
+        self.steps = 0
+        self._since: dict[int, Counter[str]] = {}  # by optimiser: the waits since its last step
+
+    def fault(self, what: str) -> None:
+        self.faults[f"{_where()}: {what}"] += 1
+
+    def wait(self, what: str) -> None:
+        for since in self._since.values():
+            since[f"{_where()}: {what}"] += 1
+
+    def stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if (since := self._since.get(id(optimizer))) is not None:
+            self.waits += since
+            self.steps += 1
+        self._since[id(optimizer)] = Counter()
+
+
+def _where() -> str:
+    """The innermost line of this project at work: path, line and function."""
+    frame = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return "outside"
+    return f"{Path(frame.f_code.co_filename).relative_to(HERE)}:{frame.f_lineno} {frame.f_code.co_qualname}"
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+class OnGPU(Tensor):
+    """A tensor that claims to be on cuda:0; `values` is what it really is."""
+
+    values: Tensor
+    device = property(lambda self: GPU)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> "OnGPU":
+        layout: dict[str, Any] = {"strides": values.stride(), "storage_offset": values.storage_offset(), "dtype": values.dtype}
+        made = Tensor._make_wrapper_subclass(cls, values.size(), device=CPU, requires_grad=values.requires_grad, **layout)
+        made.values = values
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"OnGPU({self.values})"
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError("a tensor of the pretended GPU is used outside `watched`")
+
+
+def values_of(tensor: Any) -> Any:
+    return tensor.values if isinstance(tensor, OnGPU) else tensor
+
+
+def _on_gpu(leaves: list[Any]) -> bool:
+    return any(isinstance(leaf, OnGPU) for leaf in leaves)
+
+
+class _Operations(TorchDispatchMode):
+    """Carries out operations on the values, and claims the results for the GPU where torch would have them there."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+        self.place: torch.device | None = None  # of tensors that are made out of nothing; None: as the arguments say
+        self.forced = False  # also of tensors that are made of others
+
+    @contextlib.contextmanager
+    def at(self, place: torch.device | None, *, forced: bool = False) -> Iterator[None]:
+        before = self.place, self.forced
+        self.place, self.forced = place, forced
+        try:
+            yield
+        finally:
+            self.place, self.forced = before
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        name = function._schema.name.removeprefix("aten::")
+        self._look(function, name, args, kwargs, leaves)
+        gpu = self.place == GPU if self.forced or not leaves else _on_gpu(leaves)
+        if name == "copy_":
+            gpu = isinstance(args[0], OnGPU)
+        plain, named = tree_map(values_of, (args, kwargs))
+        same = {id(tensor.values): tensor for tensor in leaves if isinstance(tensor, OnGPU)}  # what is changed in place stays itself
+
+        def claimed(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return same[id(leaf)] if id(leaf) in same else OnGPU(leaf) if gpu else leaf
+
+        return tree_map(claimed, function(*plain, **named))
+
+    def _look(self, function: Any, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Tensor]) -> None:
+        """Note what a GPU refuses, and what it is waited for."""
+        watch = self.watch
+        if self.forced or not _on_gpu(leaves):
+            return
+        if name == "copy_":
+            if isinstance(args[0], OnGPU) != isinstance(args[1], OnGPU):
+                _moved(watch, args[1], bool(kwargs.get("non_blocking") or args[2:3] == (True,)))
+        elif name in INDEXES:
+            indices = [index for index in args[1] if index is not None]
+            values = args[2] if len(args) > 2 else None
+            if not isinstance(args[0], OnGPU):
+                watch.fault(f"{name}: a tensor of cpu is indexed by one of cuda:0")
+            elif any(not isinstance(index, OnGPU) for index in indices):
+                watch.wait(f"{name}: indices come from the CPU")
+            if values is not None and values.dim() and not isinstance(values, OnGPU):
+                watch.fault(f"{name}: values of cpu are put into a tensor of cuda:0")
+            if any(index.dtype in (torch.bool, torch.uint8) for index in indices) and (values is None or values.numel() > 1):
+                watch.wait(f"{name}: how many a boolean mask holds is read back")
+        else:
+            # a single number may stay on the CPU where an operation goes element by element
+            pointwise = torch.Tag.pointwise in function.tags or name in ("fill_", "masked_fill", "masked_fill_", "where")
+            if any(not isinstance(leaf, OnGPU) and (leaf.dim() or not pointwise) for leaf in leaves):
+                watch.fault(f"{name}: tensors of cuda:0 and of cpu meet")
+            if name in READS:
+                watch.wait(f"{name}: a value is read back")
+            if name in SIZES or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+                watch.wait(f"{name}: the size of the result is read back")
+
+
+def _moved(watch: Watch, source: Tensor, non_blocking: bool) -> None:
+    """Note a copy from one device to the other."""
+    if isinstance(source, OnGPU):
+        watch.wait("values go to the CPU")
+    elif not (non_blocking and getattr(source, "pretends_pinned", False)):
+        watch.wait("values come from the CPU")
+
+
+class _Calls(TorchFunctionMode):
+    """Sees the devices and generators that Python asks for: torch's own code is told of the CPU alone."""
+
+    def __init__(self, watch: Watch, operations: _Operations) -> None:
+        super().__init__()
+        self.watch, self.operations = watch, operations
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(function, "__name__", "")
+        if name in ("__get__", "_parse_to") or function is torch.device:  # which only say what is asked for
+            return function(*args, **kwargs)
+        if name == "to" and isinstance(args[1:2] and args[1], Tensor):  # as another tensor
+            args = (args[0], args[1].device, args[1].dtype, *args[2:])
+        first = args[0] if args else None
+        devices = (
+            [CPU if name == "cpu" else GPU] if name in ("cpu", "cuda") else [d for d in map(_device, (*args, kwargs.get("device"))) if d]
+        )
+        here = GPU if _on_gpu(tree_leaves((args, kwargs))) else CPU
+        if (generator := kwargs.get("generator")) is not None:
+            place = (devices or [here])[0]
+            if generator.device.type != place.type:
+                self.watch.fault(f"{name}: a generator of {generator.device} draws for {place}")
+        if isinstance(first, OnGPU) and name in ("numpy", "__array__", "tolist"):
+            if name == "tolist":
+                self.watch.wait("tolist: values are read back")
+            else:
+                self.watch.fault(f"{name} of a tensor of cuda:0")
+            return function(first.detach().values, *args[1:], **kwargs)
+        if name == "pin_memory":
+            pinned = first.clone()
+            pinned.pretends_pinned = True
+            return pinned
+        if not devices:
+            with self.operations.at(here):  # what an operation on the GPU makes on its way is there, too
+                return function(*args, **kwargs)
+        args = tuple(CPU if _device(value) else value for value in args)
+        kwargs = {key: CPU if _device(value) else value for key, value in kwargs.items()}
+        if isinstance(first, Tensor) and name in ("to", "cpu", "cuda"):
+            with self.operations.at(here):
+                result = first if name == "cuda" else function(*args, **kwargs)
+            if isinstance(first, OnGPU) == (devices[0] == GPU):
+                return result
+            _moved(self.watch, first, bool(kwargs.get("non_blocking")))
+            with self.operations.at(devices[0], forced=True):
+                return result.clone()
+        if name in MADE_OF_VALUES and devices[0] == GPU:
+            self.watch.wait(f"{name}: values come from the CPU")
+            with self.operations.at(CPU, forced=True):
+                result = function(*args, **kwargs)
+            with self.operations.at(GPU, forced=True):
+                return result.clone()
+        with self.operations.at(devices[0], forced=True):
+            return function(*args, **kwargs)
+
+
+def _device(value: Any) -> torch.device | None:
+    """The device that an argument names, cuda as cuda:0; None where it names none."""
+    if isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda"):
+        value = torch.device(value)
+    return None if not isinstance(value, torch.device) else GPU if value.type == "cuda" else value
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watch]:
+    """Computes inside the block as if there were a GPU, and notes what it would not like."""
+    watch = Watch()
+    operations, hook = _Operations(watch), register_optimizer_step_post_hook(watch.stepped)
+    try:
+        with operations, _Calls(watch, operations):
+            yield watch
+    finally:
+        hook.remove()
+
+
+# --- torch, replaced --------------------------------------------------------------------------------------------------
+
+
+class _Generator(torch.Generator):
+    """A generator of the CPU that says which device it was made for."""
+
+    place: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
+        made = super().__new__(cls)
+        made.place = _device(device) or torch.device(device)
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.place
+
+    def manual_seed(self, seed: int) -> "_Generator":
+        super().manual_seed(seed)
+        return self
+
+
+class _Autocast(torch.autocast):
+    def __init__(self, device_type: str, *rest: Any, **named: Any) -> None:
+        super().__init__("cpu" if device_type == "cuda" else device_type, *rest, **named)
+
+
+def _replace() -> None:
+    save, load, tags = safetensors.torch.save_file, safetensors.torch.load_file, LogisticRegression.__sklearn_tags__
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    def without_array_api(self: LogisticRegression) -> Any:
+        found = tags(self)
+        found.array_api_support = False  # scikit-learn's own way to a GPU asks the driver
+        return found
+
+    def grouped(lists: Any, *rest: Any) -> Any:
+        found = group(lists, *rest)
+        return {(GPU if _on_gpu(values[0][0]) else device, dtype): values for (device, dtype), values in found.items()}
+
+    torch.accelerator.current_accelerator = lambda check_available=False: None  # optimisers would ask for its streams
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_name = lambda *_: "pretended"
+    torch.cuda.manual_seed_all = lambda _: None
+    torch.cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    torch.cuda.set_rng_state = lambda *_: None
+    torch.Generator = _Generator
+    torch.autocast = _Autocast
+    torch._C._group_tensors_by_device_and_dtype = grouped
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    safetensors.torch.save_file = lambda tensors, *rest: save({name: values_of(t) for name, t in tensors.items()}, *rest)
+    safetensors.torch.load_file = lambda path, device="cpu": {name: t.to(device) for name, t in load(path).items()}
+    LogisticRegression.__sklearn_tags__ = without_array_api
+
+
+_replace()
