@@ -32,7 +32,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), ran
 _NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern, enum.Enum)
 _UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__", "__slotnames__"} | {
     "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
-    "__dataclass_fields__", "__parameters__",
+    "__dataclass_fields__", "__dataclass_params__", "__parameters__",
 }  # fmt: skip
 
 
