@@ -1,13 +1,16 @@
 """What one rank does in tests/test_distributed.py: `torchrun ... ranks.py STEP OUT` and `torchrun ... ranks.py RUN STORE EPOCHS SPLIT`."""
 
+import functools
+import itertools
 import sys
+import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from direct import Noise
 from torch import Tensor, nn
 
-from curlnb.data import datasets
 from curlnb.experiments import images
 from curlnb.models.encoders import split_batch_norm
 from curlnb.runs import distributed
@@ -46,7 +49,7 @@ def step(name: str, bn_groups: int | None, dtype: torch.dtype = torch.float32) -
     mine = distributed.share(torch.arange(BATCH))
     z = F.normalize(model(x[:, mine].flatten(0, 1)), dim=1)
     views = distributed.gather(z, VIEWS).chunk(VIEWS)
-    loss, clamped = images.objective_loss(views=views, labels=labels, generator=g, temperature=0.5, **OBJECTIVES[name])
+    loss, clamped = images.objective_loss(images.Contrast(**OBJECTIVES[name]), views, labels, g)
     loss.backward()
     optimizer.step()
     found = {"loss": loss.detach(), "clamped": clamped, "negatives": torch.tensor(float(VIEWS * (len(views[0]) - 1)))}
@@ -70,9 +73,8 @@ def streams() -> Tensor:
 
 def a_run(store: Path, epochs: int, bn_groups: int | None, stop: bool = False) -> None:
     """A SimCLR run on random images; with `stop`, killed after its third checkpoint."""
-    images._load = lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40)
     if stop:
-        train, save = images.train, Run.save_checkpoint
+        save = Run.save_checkpoint
 
         def save_and_die(self: Run, *arguments: object) -> None:
             save(self, *arguments)
@@ -81,8 +83,17 @@ def a_run(store: Path, epochs: int, bn_groups: int | None, stop: bool = False) -
                 raise SystemExit(1)
 
         Run.save_checkpoint = save_and_die
-        images.train = lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0})
-    parameters = {"batch": 16, "epochs": epochs, "size": 16, "bn_groups": bn_groups, "objective": "hard", "tau_plus": 0.1, "beta": 1.0}
+        time.monotonic = functools.partial(next, itertools.count(0.0, 100.0))  # a clock by which every step is due for a checkpoint
+    parameters = {
+        "dataset": Noise(),
+        "batch": 16,
+        "epochs": epochs,
+        "size": 16,
+        "bn_groups": bn_groups,
+        "objective": "hard",
+        "tau_plus": 0.1,
+        "beta": 1.0,
+    }
     distributed.run(Store(store), images.simclr, parameters, 3)
 
 

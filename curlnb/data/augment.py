@@ -318,10 +318,12 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def normalise(images: Tensor, mean: Sequence[float] | None = None, std: Sequence[float] | None = None) -> Tensor:
-    """(images / 255 - mean) / std per channel, for evaluation: uint8 [n, c, h, w] -> float32 of that shape.
+    """(images - mean) / std per channel, for evaluation: uint8 [n, c, h, w], or float in [0, 1] -> float of that shape.
 
     mean, std: one number per channel; by default CIFAR-10's for three channels and 0.5 for one.
     """
+    if images.is_floating_point():
+        return _normalise(images.clone(), mean, std)
     _check_images(images)
     return _normalise(images.float().div_(255), mean, std)
 

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from curlnb.data import control_frames
 from curlnb.data.control_frames import CROP, STACK
-from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.settings import Optimisation, limited
 from curlnb.models.encoders import momentum_update
 from curlnb.models.sac import Agent, Convolutions, Learner, PixelEncoder, bilinear_loss, initialise, pixels
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import train
 
 CHANNELS = 3 * STACK
 MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
@@ -124,17 +123,7 @@ def representation(
         value, clamped = bilinear_loss(model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor)
         return value, {"clamped": clamped}
 
-    log = train(
-        run,
-        model,
-        step,
-        optimiser(model, optimisation, run.device),
-        samples=len(data),
-        batch=optimisation.batch,
-        epochs=optimisation.epochs,
-        seed=seed,
-        generator=generator,
-    )
+    log = train_by(optimisation, run, model, step, samples=len(data), seed=seed, generator=generator)
     seen, seen_test = (frame_features(model.encoder, part, size, run.device) for part in (data, test))
     metrics: dict[str, Any] = {}
     for name in ("positions", "velocities"):

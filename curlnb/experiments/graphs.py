@@ -1,7 +1,7 @@
 """Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and Appendix B)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,12 +10,11 @@ from torch.nn import functional as F
 
 from curlnb import evaluation, losses
 from curlnb.data import graphs
-from curlnb.experiments.optimisers import optimiser
-from curlnb.experiments.settings import Optimisation, kept_in_memory
+from curlnb.experiments.optimisers import train_by
+from curlnb.experiments.settings import Optimisation, check_known, kept_in_memory
 from curlnb.models.gin import GIN, InfoGraph
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import train
 
 OBJECTIVES = ("hard", "released")
 
@@ -35,8 +34,7 @@ class NodeContrast:
     weight_sign: int = 1
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective {self.objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
+        check_known("objective", self.objective, OBJECTIVES)
         if self.objective == "released" and (self.tau_plus != 0 or self.weight_clip != "rescale" or self.weight_sign != 1):
             raise ValueError("objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out")
 
@@ -85,17 +83,8 @@ def infograph(
         align = F.softplus(-scores.detach().gather(1, part.batch[:, None])).mean()
         return value, {"align": align, "uniform": value.detach() - align + 2 * math.log(2)}
 
-    log = train(
-        run,
-        model,
-        step,
-        optimiser(model, optimisation, run.device),
-        samples=len(parts),
-        batch=1,
-        epochs=optimisation.epochs,
-        seed=seed,
-        generator=torch.Generator(run.device).manual_seed(seed),
-    )
+    generator = torch.Generator(run.device).manual_seed(seed)
+    log = train_by(replace(optimisation, batch=1), run, model, step, samples=len(parts), seed=seed, generator=generator)
     model.eval()
     with torch.no_grad():
         scores = model(parts[0].x, parts[0].edges, parts[0].batch, len(parts[0]))

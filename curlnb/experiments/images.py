@@ -11,14 +11,14 @@ from curlnb import evaluation, losses
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import ImageData, digest, features, first_of_each, normalised
-from curlnb.experiments.optimisers import optimiser
+from curlnb.experiments.optimisers import optimiser, train_by
 from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
-from curlnb.experiments.settings import Accelerated, limited
+from curlnb.experiments.settings import Accelerated, check_known, limited
 from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
 from curlnb.runs import distributed, environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated, train
+from curlnb.runs.training import accelerated
 from curlnb.theory import finite_worlds
 
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
@@ -56,8 +56,7 @@ class Pairing:
     def __post_init__(self) -> None:
         if self.views < 2:
             raise ValueError(f"views is {self.views}: a positive needs at least 2")
-        if self.positives not in POSITIVES:
-            raise ValueError(f"positives {self.positives!r} is unknown; use one of {', '.join(POSITIVES)}")
+        check_known("positives", self.positives, POSITIVES)
         if not callable(self.augmentation) and self.augmentation != "simclr":
             raise ValueError(f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images")
 
@@ -81,18 +80,14 @@ class Contrast:
 
     def __post_init__(self) -> None:
         if callable(self.objective):
-            if self.tau_plus or self.beta:
-                raise ValueError(
-                    f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out"
-                )
-        elif self.objective not in OBJECTIVES:
-            raise ValueError(f"objective {self.objective!r} is unknown; use one of {', '.join(OBJECTIVES)}")
-        elif self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
+            own_parts.check_bare(self.tau_plus, self.beta)
+        else:
+            check_known("objective", self.objective, OBJECTIVES)
+        if self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
             raise ValueError(f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}")
-        elif self.objective == "debiased" and self.beta:
+        if self.objective == "debiased" and self.beta:
             raise ValueError(f"objective 'debiased' takes no beta, got {self.beta}; use 'hard'")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule {self.schedule!r} is unknown; use one of {', '.join(SCHEDULES)}")
+        check_known("schedule", self.schedule, SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -186,16 +181,15 @@ def fit(
         due = monitor.monitor_every and epoch % monitor.monitor_every == 0
         return {"knn": _knn(model.encoder, labelled, held_out, monitor.monitor_k)} if due else {}
 
-    log = train(
+    log = train_by(
+        optimisation,
         run,
         model,
         step,
-        optimizer,
         samples=len(images),
-        batch=optimisation.batch,
-        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
+        optimizer=optimizer,
         before_step=before_step,
         on_epoch=measure,
     )
@@ -277,7 +271,8 @@ def objective_loss(
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
 
-    labels [B] serve "unbiased" alone; generator draws negatives where there are fewer than all; done: the share of the training that is over.
+    labels [B] serve "unbiased" alone; generator draws negatives where there are to be fewer than all; done: the share of the training that
+    is over.
     """
     pos, neg = losses.pairwise(*views)
     same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None

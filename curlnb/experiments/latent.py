@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from curlnb import evaluation, losses
 from curlnb.data import sampling
-from curlnb.experiments.optimisers import optimiser
-from curlnb.experiments.settings import Accelerated
+from curlnb.experiments.optimisers import train_by
+from curlnb.experiments.settings import Accelerated, check_known
 from curlnb.runs import environment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated, train
+from curlnb.runs.training import accelerated
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
@@ -45,8 +45,7 @@ class Blocks:
     block: int = 1
 
     def __post_init__(self) -> None:
-        if self.loss not in KINDS:
-            raise ValueError(f"loss {self.loss!r} is unknown; use one of {', '.join(KINDS)}")
+        check_known("loss", self.loss, KINDS)
         if self.negatives < 1 or self.block < 1:
             raise ValueError(f"negatives and block must be at least 1, got {self.negatives} and {self.block}")
 
@@ -155,14 +154,12 @@ def train_and_measure(
                 return fresh_block_loss(positives, unlike, blocks.loss), {}
             return (curl_block_loss(z, k, generator, blocks.loss) if objective is None else objective(z, generator)), {}
 
-        log = train(
+        log = train_by(
+            optimisation if supervised else replace(optimisation, batch=optimisation.batch // size),
             run,
             trained,
             supervised_step if supervised else contrastive_step,
-            optimiser(trained, optimisation, run.device),
             samples=len(world.labels) if supervised else len(world.labels) // size,
-            batch=optimisation.batch if supervised else optimisation.batch // size,
-            epochs=optimisation.epochs,
             seed=seed,
             generator=generator,
             on_epoch=(lambda _: tracked()) if measures.track else None,
@@ -303,8 +300,7 @@ def average_task_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str
 
 
 def _check(blocks: LatentBlocks, labels: Tensor, batch: int) -> None:
-    if blocks.method not in METHODS:
-        raise ValueError(f"method {blocks.method!r} is unknown; use one of {', '.join(METHODS)}")
+    check_known("method", blocks.method, METHODS)
     size = blocks.block + 1
     if batch < 2 * size:
         raise ValueError(f"a batch of {batch} holds less than two blocks of {size} points; use a larger batch")

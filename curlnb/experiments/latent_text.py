@@ -16,13 +16,12 @@ from curlnb.data import datasets
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import entry_of
 from curlnb.experiments.latent import Blocks, LatentBlocks, LatentWorld, Measures, curl_block_loss, train_and_measure
-from curlnb.experiments.optimisers import optimiser
-from curlnb.experiments.settings import Accelerated, Optimisation, kept_in_memory, limited
+from curlnb.experiments.optimisers import train_by
+from curlnb.experiments.settings import Accelerated, Optimisation, check_known, kept_in_memory, limited
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import train
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
@@ -44,8 +43,7 @@ class Reader:
     words: int | None = None
 
     def __post_init__(self) -> None:
-        if self.encoder not in ENCODERS:
-            raise ValueError(f"encoder {self.encoder!r} is unknown; use one of {', '.join(ENCODERS)}")
+        check_known("encoder", self.encoder, ENCODERS)
 
 
 @experiment(data=lambda parameters: datasets.text_digest(parameters["dataset"]))
@@ -192,16 +190,8 @@ def _train_on_blocks(
         z = model(pack(fit, (begin[:, None] + steps).flatten(), words))
         return objective(z.float().unflatten(0, (len(samples), size))), {}
 
-    log = train(
-        run,
-        model,
-        step,
-        optimiser(model, optimisation, run.device),
-        samples=len(fit) // size,
-        batch=optimisation.batch // size,
-        epochs=optimisation.epochs,
-        seed=seed,
-        generator=generator,
+    log = train_by(
+        replace(optimisation, batch=optimisation.batch // size), run, model, step, samples=len(fit) // size, seed=seed, generator=generator
     )
     return {"train_loss": log["loss"][-1]}
 
@@ -223,7 +213,6 @@ def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
 
 
 def _check(reader: Reader, method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is unknown; use one of {', '.join(METHODS)}")
+    check_known("method", method, METHODS)
     if reader.encoder != "gru" and method != "untrained":
         raise ValueError(f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}")

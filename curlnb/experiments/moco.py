@@ -13,13 +13,13 @@ from curlnb.data import augment
 from curlnb.experiments import images, own_parts
 from curlnb.experiments.image_data import ImageData, digest
 from curlnb.experiments.images import Architecture
-from curlnb.experiments.optimisers import optimiser, scheduler
+from curlnb.experiments.optimisers import optimiser, scheduler, train_by
 from curlnb.experiments.own_parts import Objective
 from curlnb.experiments.settings import Accelerated, limited
 from curlnb.models.encoders import SimCLR, momentum_update
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated, train
+from curlnb.runs.training import accelerated
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ class Queue:
         if min(hardest, self.mixed, self.mixed_with_query) < 0 or (mixed and not 1 <= hardest <= self.queue):
             how_many = f"{self.mixed} + {self.mixed_with_query} negatives are mixed of 1 to {self.queue} keys of the queue"
             raise ValueError(f"mix_hardest is {hardest}: {how_many}")
-        if self.objective is not None and (self.tau_plus or self.beta):
-            raise ValueError(
-                f"an objective of your own takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}: leave them out"
-            )
+        if self.objective is not None:
+            own_parts.check_bare(self.tau_plus, self.beta)
 
 
 @dataclass(frozen=True)
@@ -157,16 +155,15 @@ def moco_v2(
         model.enqueue(k, samples)
         return each.mean(), seen
 
-    log = train(
+    log = train_by(
+        optimisation,
         run,
         model,
         step,
-        adam_or_sgd,
         samples=len(pictures),
-        batch=optimisation.batch,
-        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
+        optimizer=adam_or_sgd,
         before_step=scheduler(adam_or_sgd, optimisation.lr, cosine=cosine),
     )
     return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)

@@ -12,12 +12,12 @@ from curlnb.data import augment, datasets
 from curlnb.experiments import images, moco
 from curlnb.experiments.image_data import ImageData, digest
 from curlnb.experiments.moco import Crops
-from curlnb.experiments.optimisers import optimiser, scheduler
+from curlnb.experiments.optimisers import optimiser, scheduler, train_by
 from curlnb.experiments.own_parts import MakeEncoder
 from curlnb.experiments.settings import Accelerated, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated, train
+from curlnb.runs.training import accelerated
 
 BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
 FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))  # (t, tau+) at which the trained model's floor is measured
@@ -158,16 +158,15 @@ def cmc(
         seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
         return torch.stack(found).sum(), seen
 
-    log = train(
+    log = train_by(
+        optimisation,
         run,
         model,
         step,
-        adam_or_sgd,
         samples=len(pictures),
-        batch=optimisation.batch,
-        epochs=optimisation.epochs,
         seed=seed,
         generator=generator,
+        optimizer=adam_or_sgd,
         before_step=scheduler(adam_or_sgd, optimisation.lr, milestones=milestones or ()),
     )
     return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, optimisation.batch)} | images.last(log)

@@ -2,12 +2,14 @@
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from curlnb.experiments.settings import Optimisation
+from curlnb.experiments.settings import Optimisation, check_known
+from curlnb.runs.store import Run
+from curlnb.runs.training import Step, train
 
 OPTIMISERS = ("adam", "sgd")
 MOMENTUM = 0.9  # of SGD, in the code released with MoCo and with contrastive multiview coding
@@ -16,13 +18,44 @@ DROP = 0.1  # by which the rate is multiplied at a milestone, there too
 
 def optimiser(model: nn.Module, settings: Optimisation, device: torch.device, name: str = "adam") -> torch.optim.Optimizer:
     """Over those of model's parameters that are trained. name: one of OPTIMISERS. ValueError for another."""
+    check_known("optimiser", name, OPTIMISERS)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     lr, weight_decay, fused = settings.lr, settings.weight_decay, device.type != "mps"
-    if name == "adam":
-        return torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay, fused=fused)
     if name == "sgd":
         return torch.optim.SGD(trained, lr=lr, weight_decay=weight_decay, momentum=MOMENTUM, fused=fused)
-    raise ValueError(f"optimiser {name!r} is unknown; use one of {', '.join(OPTIMISERS)}")
+    return torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay, fused=fused)
+
+
+def train_by(
+    settings: Optimisation,
+    run: Run,
+    model: nn.Module,
+    step: Step,
+    *,
+    samples: int,
+    seed: int,
+    generator: torch.Generator,
+    optimizer: torch.optim.Optimizer | None = None,
+    before_step: Callable[[float], None] | None = None,
+    on_epoch: Callable[[int], Mapping[str, float]] | None = None,
+) -> dict[str, list[float]]:
+    """`training.train` by the settings; optimizer: Adam, unless the caller made one.
+
+    samples: how many there are; seed: orders them; generator: what `step` draws from. Returns the log, a number an epoch of each scalar.
+    """
+    return train(
+        run,
+        model,
+        step,
+        optimizer or optimiser(model, settings, run.device),
+        samples=samples,
+        batch=settings.batch,
+        epochs=settings.epochs,
+        seed=seed,
+        generator=generator,
+        before_step=before_step,
+        on_epoch=on_epoch,
+    )
 
 
 def scheduler(

@@ -18,7 +18,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 """From cosine similarities of n anchors to their positive, pos [n], and to k negatives, neg [n, k] (`losses.pairwise`), to losses [n]."""
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""From images, float [n, c, h, w] in [0, 1], and a generator of their device to one random view of each, in [0, 1], of any height and width."""
+"""From images, float [n, c, h, w] in [0, 1], and a generator of their device to a random view of each, in [0, 1], of any size."""
 
 MakeEncoder = Callable[[int], nn.Module]
 """From a number of channels to an encoder of images [n, channels, h, w] that gives features [n, d]."""
@@ -61,6 +61,12 @@ def view(part: Augmentation, images: Tensor, generator: torch.Generator) -> Tens
         wanted = f"a float tensor [{images.shape[0]}, {images.shape[1]}, h, w]"
         raise ValueError(f"augmentation {_name(part)} gives {_shape(found)}: it must give {wanted} in [0, 1]")
     return augment.normalise(found)
+
+
+def check_bare(tau_plus: float, beta: float) -> None:
+    """An objective of one's own comes without the settings of the others."""
+    if tau_plus or beta:
+        raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: leave them out")
 
 
 def losses_of(part: Objective, pos: Tensor, neg: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ from curlnb import losses
 from curlnb.data import sentences, texts
 from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
-from curlnb.experiments.optimisers import optimiser
-from curlnb.experiments.settings import Optimisation, kept_in_memory, limited
+from curlnb.experiments.optimisers import optimiser, train_by
+from curlnb.experiments.settings import Optimisation, check_known, kept_in_memory, limited
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import TrainingError, train
+from curlnb.runs.training import TrainingError
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")
@@ -45,8 +45,7 @@ class NeighbourContrast:
     sibling: str = "out"
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method {self.method!r} is unknown; use one of {', '.join(METHODS)}")
+        check_known("method", self.method, METHODS)
         if (self.tau_plus and self.method not in ("debiased", "hard")) or (self.beta and self.method != "hard"):
             refused = "beta" if self.beta else "tau_plus"
             raise ValueError(f"method {self.method!r} takes no {refused}; 'debiased' takes tau_plus, 'hard' both")
@@ -275,16 +274,15 @@ def train_encoders(
         value, about = neighbour_loss(f @ g.T, books.labels[samples], **loss.options())
         return value, about | {"norm": f.detach().norm(dim=1).mean()}
 
-    return train(
+    return train_by(
+        replace(optimisation, batch=1),
         run,
         model,
         step,
-        optimizer,
         samples=batches_of(len(books) if reading.first is None else min(reading.first, len(books)), batch),
-        batch=1,
-        epochs=optimisation.epochs,
         seed=seed,
         generator=torch.Generator(run.device).manual_seed(seed),
+        optimizer=optimizer,
     )
 
 

@@ -1,7 +1,7 @@
 """What the experiments share of their settings: how a network is optimised, what a dry run makes smaller, and which data stay in memory."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -41,6 +41,12 @@ class Accelerated(Optimisation):
 
     precision: str = "float32"
     compile: bool = False
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """ValueError, in one line, where a setting has none of its values."""
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is unknown; use one of {', '.join(known)}")
 
 
 def limited(settings: Group, **most: int) -> Group:

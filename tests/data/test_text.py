@@ -5,12 +5,12 @@ import math
 import bench_text
 import pytest
 import torch
-import toy
+from direct import execute, resumes
 
 from curlnb.data import datasets
 from curlnb.data.datasets import Texts
 from curlnb.experiments import latent_text
-from curlnb.experiments.latent_text import consecutive, curl, quick_thoughts, reviews
+from curlnb.experiments.latent_text import consecutive, curl, quick_thoughts_loss, reviews
 from curlnb.models.gru import BiGRU, MeanOfVectors, encode, pack
 from curlnb.runs.store import Store
 
@@ -91,16 +91,16 @@ def test_quick_thoughts_is_its_formula() -> None:
                 if i != j:
                     similar = math.exp(z[a, i] @ z[a, j])
                     total, pairs = total - math.log(similar / (similar + others)), pairs + 1
-    assert float(quick_thoughts(z)) == pytest.approx(total / pairs, rel=1e-12)
+    assert float(quick_thoughts_loss(z)) == pytest.approx(total / pairs, rel=1e-12)
 
 
 def test_quick_thoughts_of_pairs_counts_both_directions_and_has_finite_gradients() -> None:
     z = (30 * torch.randn(6, 2, 8, generator=torch.Generator().manual_seed(0))).requires_grad_()
-    loss = quick_thoughts(z)
+    loss = quick_thoughts_loss(z)
     loss.backward()
     assert z.grad is not None
     assert z.grad.isfinite().all()
-    assert torch.allclose(loss, quick_thoughts(z.flip(1)))
+    assert torch.allclose(loss, quick_thoughts_loss(z.flip(1)))
 
 
 def test_blocks_of_consecutive_sentences_stay_within_a_text(texts: Texts) -> None:
@@ -120,34 +120,24 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["curl", "supervised", "quick_thoughts", "untrained"])
 def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method: str, tmp_path) -> None:
     given = {"method": method, "hidden": 8, "batch": 40, "epochs": 2, "block": 4, "negatives": 3}
-    first, again = (Store(tmp_path / name).run(curl, given, 0) for name in ("a", "b"))
-    assert first is not None
-    assert again is not None
-    assert first["metrics"] == again["metrics"]
-    assert 0.5 <= first["metrics"]["mu_avg2"] <= 1 or method != "supervised"
-    assert {"mu_avg10", "mu_top1", "mu5_avg2"} <= first["metrics"].keys()
-    assert ("train_loss" in first["metrics"]) == (method != "untrained")
+    first, again = (execute(curl, tmp_path / name, given) for name in ("a", "b"))
+    assert first == again
+    assert 0.5 <= first["mu_avg2"] <= 1 or method != "supervised"
+    assert {"mu_avg10", "mu_top1", "mu5_avg2"} <= first.keys()
+    assert ("train_loss" in first) == (method != "untrained")
 
 
 @pytest.mark.parametrize("stop_after", [1, 3])
 def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(tmp_path, small, monkeypatch, stop_after) -> None:
-    from curlnb.experiments import latent
-    from curlnb.runs.training import train
-
-    monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
-    given = {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}
-    whole = Store(tmp_path / "whole").run(curl, given, 0)
-    toy.interrupt(Store(tmp_path / "cut"), curl, given, 0, after=stop_after)
-    assert Store(tmp_path / "cut").run(curl, given, 0)["metrics"] == whole["metrics"]
+    resumes(curl, tmp_path, {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}, monkeypatch, after=stop_after)
 
 
 @pytest.mark.parametrize("method", ["curl", "quick_thoughts", "untrained"])
 def test_reviews_measures_sentiment(small: None, method: str, tmp_path) -> None:
     given = {"dataset": "imdb-mini", "method": method, "hidden": 8, "batch": 40, "epochs": 1, "block": 4, "negatives": 3}
-    record = Store(tmp_path).run(reviews, given, 0)
-    assert record is not None
-    assert 0 <= record["metrics"]["accuracy"] <= 1
-    assert 0 <= record["metrics"]["mu_accuracy"] <= 1
+    metrics = execute(reviews, tmp_path, given)
+    assert 0 <= metrics["accuracy"] <= 1
+    assert 0 <= metrics["mu_accuracy"] <= 1
 
 
 def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -167,7 +157,7 @@ def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pyt
 )
 def test_bad_arguments_say_what_would_be_right(small: None, given: dict, words: str, tmp_path) -> None:
     with pytest.raises(ValueError, match=words):
-        Store(tmp_path).run(curl, given, 0)
+        execute(curl, tmp_path, given)
 
 
 def test_the_mean_of_word_vectors_is_a_baseline(small: None, tmp_path) -> None:

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-import toy
 from bench_graphs import looped_loss
+from direct import execute, resumes
 from torch.nn import functional as F
 
 from curlnb import losses
@@ -17,7 +17,6 @@ from curlnb.evaluation import svm_cross_validation
 from curlnb.experiments import graphs as family
 from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
 from curlnb.models.gin import GIN, InfoGraph
-from curlnb.runs.store import Store
 
 TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}  # the paper's names
 
@@ -137,7 +136,7 @@ def test_the_released_loss_is_its_loop(beta):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(family, "_load", lambda name, device, dry: many())
+    monkeypatch.setattr(family, "_load", lambda name, device: many())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def small(monkeypatch):
     ids=str,
 )
 def test_every_objective_trains_and_is_measured(tmp_path, small, parameters):
-    metrics = Store(tmp_path).run(infograph, {"epochs": 2, "batch": 8} | parameters, 0)["metrics"]
+    metrics = execute(infograph, tmp_path, {"epochs": 2, "batch": 8} | parameters)
     assert 0 <= metrics["svm"] <= 1
     assert 0 < metrics["effective"] <= 1 + 1e-9
     assert ("loss" in metrics) == (parameters.get("epochs") != 0)
@@ -162,13 +161,7 @@ def test_every_objective_trains_and_is_measured(tmp_path, small, parameters):
 
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
-    from curlnb.runs.training import train
-
-    monkeypatch.setattr(family, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
-    parameters = {"batch": 8, "epochs": 2, "beta": 1.0}
-    whole = Store(tmp_path / "whole").run(infograph, parameters, 3)
-    toy.interrupt(Store(tmp_path / "cut"), infograph, parameters, 3, after=stop_after)
-    assert Store(tmp_path / "cut").run(infograph, parameters, 3)["metrics"] == whole["metrics"]
+    resumes(infograph, tmp_path, {"batch": 8, "epochs": 2, "beta": 1.0}, monkeypatch, after=stop_after)
 
 
 def test_batches_hold_every_graph_once_and_none_is_alone():
@@ -181,10 +174,10 @@ def test_batches_hold_every_graph_once_and_none_is_alone():
 
 
 def test_a_class_with_one_graph_is_named_before_any_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(family, "_load", lambda name, device, dry: made(labels=[0, 0, 0, 1]))
-    monkeypatch.setattr(family, "train", lambda *a, **k: pytest.fail("trained first"))
+    monkeypatch.setattr(family, "_load", lambda name, device: made(labels=[0, 0, 0, 1]))
+    monkeypatch.setattr(family, "train_by", lambda *a, **k: pytest.fail("trained first"))
     with pytest.raises(ValueError, match="MUTAG has a class with 1 graphs, and 10 folds need 10 of each; use fewer folds"):
-        Store(tmp_path).run(infograph, {}, 0)
+        execute(infograph, tmp_path, {})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +189,7 @@ def test_a_class_with_one_graph_is_named_before_any_training(tmp_path, monkeypat
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
     with pytest.raises(ValueError, match=message):
-        Store(tmp_path).run(infograph, parameters, 0)
+        execute(infograph, tmp_path, parameters)
 
 
 def test_without_torch_geometric_the_rest_works_and_the_error_is_one_line():

@@ -2,20 +2,13 @@
 
 import pytest
 import torch
-import toy
+from direct import Noise, execute, resumes
 
-from curlnb.data import datasets
-from curlnb.experiments import images
-from curlnb.experiments.images import objective_loss, simclr, surrogate
+from curlnb.experiments import images, optimisers
+from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
-from curlnb.runs import provenance
+from curlnb.runs import identity
 from curlnb.runs.store import Store
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Forty real-shaped random images instead of a data set."""
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
 
 
 @pytest.mark.parametrize(
@@ -29,21 +22,20 @@ def small(monkeypatch):
     ],
     ids=lambda p: p["objective"],
 )
-def test_every_objective_trains_and_is_measured(tmp_path, small, monkeypatch, parameters):
-    monkeypatch.setattr(images.environment, "dry", lambda: True)
-    record = Store(tmp_path).run(simclr, parameters, 0)
-    metrics = record["metrics"]
+def test_every_objective_trains_and_is_measured(tmp_path, monkeypatch, parameters):
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    metrics = execute(simclr, tmp_path, {"dataset": Noise()} | parameters)
     assert all(0 <= metrics[name] <= 1 for name in ("knn", "linear", "clamped"))
     assert ("linear_released" in metrics) == bool(parameters.get("released_probe"))
     assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
 
 
-def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(images.environment, "dry", lambda: True)
+def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_DRY", "1")
     store = Store(tmp_path)
-    store.run(simclr, {}, 0)
+    store.run(simclr, {"dataset": Noise()}, 0)
     trainings = list((tmp_path / "trained").iterdir())
-    metrics = store.run(surrogate, {}, 0)["metrics"]
+    metrics = store.run(surrogate, {"dataset": Noise()}, 0)["metrics"]
     assert list((tmp_path / "trained").iterdir()) == trainings
     for kind in ("hinge", "logistic"):
         assert len(metrics[f"L_un_{kind}"]) == len(images.SCALES)
@@ -63,16 +55,19 @@ def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
-def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
+def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after):
     """Channels-last weights and fused Adam: its moments must come back in the parameters' own memory layout."""
-    monkeypatch.setattr(images, "train", lambda *a, **k: images_train(*a, **{**k, "checkpoint_seconds": 0.0}))
-    from curlnb.runs.training import train as images_train
-
-    parameters = {"batch": 16, "epochs": 3, "size": 16, "objective": "hard", "tau_plus": 0.1, "beta": 2.0, "schedule": "down"}
-    whole = Store(tmp_path / "whole").run(simclr, parameters, 3)
-    toy.interrupt(Store(tmp_path / "cut"), simclr, parameters, 3, after=stop_after)
-    resumed = Store(tmp_path / "cut").run(simclr, parameters, 3)
-    assert resumed["metrics"] == whole["metrics"]
+    parameters = {
+        "dataset": Noise(),
+        "batch": 16,
+        "epochs": 3,
+        "size": 16,
+        "objective": "hard",
+        "tau_plus": 0.1,
+        "beta": 2.0,
+        "schedule": "down",
+    }
+    resumes(simclr, tmp_path, parameters, monkeypatch, after=stop_after)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +79,9 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
     ],
     ids=lambda p: p["objective"],
 )
-def test_no_step_waits_for_the_device(tmp_path, small, monkeypatch, parameters):
+def test_no_step_waits_for_the_device(tmp_path, monkeypatch, parameters):
     """What reads a value back, or has a shape that depends on one, is done as often in an epoch of eight steps as in one of two."""
     from torch.utils._python_dispatch import TorchDispatchMode
-
-    from curlnb.runs.training import train
 
     class Waits(TorchDispatchMode):
         count = 0
@@ -108,10 +101,11 @@ def test_no_step_waits_for_the_device(tmp_path, small, monkeypatch, parameters):
         counts.append(waits.count)
         return log
 
-    monkeypatch.setattr(images, "train", watched)
+    train = optimisers.train
+    monkeypatch.setattr(optimisers, "train", watched)
     monkeypatch.setattr(images, "evaluate", lambda *_, **__: {})
     for batch in (20, 5):
-        Store(tmp_path).run(simclr, parameters | {"batch": batch, "epochs": 1, "size": 16}, 0)
+        execute(simclr, tmp_path / str(batch), {"dataset": Noise()} | parameters | {"batch": batch, "epochs": 1, "size": 16})
     assert counts[0] == counts[1] > 0
 
 
@@ -119,16 +113,15 @@ def test_objectives_are_the_losses_by_name():
     g = torch.Generator().manual_seed(0)
     views = tuple(torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1) for _ in range(2))
     labels = torch.arange(8) % 3
-    options = {"negatives": None, "temperature": 0.5, "tau_plus": 0.0, "beta": 0.0}
     pos, neg = pairwise(*views)
-    biased, _ = objective_loss("biased", views, labels, g, **options)
+    biased, _ = objective_loss(Contrast("biased"), views, labels, g)
     torch.testing.assert_close(biased, info_nce(pos, neg).mean())
     same = (labels.repeat(2)[:, None] == labels.repeat(2)[None, :]) & (torch.arange(16)[:, None] % 8 != torch.arange(16) % 8)
-    ideal, _ = objective_loss("unbiased", views, labels, g, **options)
+    ideal, _ = objective_loss(Contrast("unbiased"), views, labels, g)
     full = torch.cat(views) @ torch.cat(views).T
     others = torch.arange(16)[:, None] % 8 != torch.arange(16) % 8
     torch.testing.assert_close(ideal, unbiased(pos, full[others].view(16, 14), same[others].view(16, 14)).mean())
-    few, _ = objective_loss("biased", views, labels, torch.Generator().manual_seed(1), **options | {"negatives": 5})
+    few, _ = objective_loss(Contrast("biased", negatives=5), views, labels, torch.Generator().manual_seed(1))
     torch.testing.assert_close(few, info_nce(pos, subsample(neg, 5, torch.Generator().manual_seed(1))).mean())
     assert positives(*views).shape == (16, 1)
 
@@ -145,22 +138,16 @@ def test_objectives_are_the_losses_by_name():
         ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
     ],
 )
-def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
-        Store(tmp_path).run(simclr, parameters, 0)
+        execute(simclr, tmp_path, {"dataset": Noise()} | parameters)
 
 
 def test_what_validates_and_loads_the_data_counts_in_the_code_digest():
     """Names used through a package, `datasets.holdout`, are followed to where they are written."""
-    reached, original = set(), provenance._dump
-    provenance._digest.cache_clear()
-    try:
-        provenance._dump = lambda node: reached.add(getattr(node, "name", "")) or original(node)
-        provenance.code_digest(simclr.function)
-    finally:
-        provenance._dump = original
-        provenance._digest.cache_clear()
-    assert {"holdout", "load", "contrastive_loss", "train", "_restore", "encoder", "released_probe"} <= reached
+    _, definitions, _ = identity._digest(identity._resolved(simclr.function.__module__, "simclr"))
+    reached = {definition.name for definition in definitions}
+    assert {"holdout", "load", "loss_and_clamped", "train", "_restore", "encoder", "released_probe", "view", "losses_of"} <= reached
     assert not {"sweep", "claim", "quickdraw_page"} & reached
 
 

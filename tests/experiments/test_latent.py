@@ -4,22 +4,24 @@ import math
 
 import pytest
 import torch
-import toy
+from direct import Noise, execute, resumes
 
 from curlnb import evaluation, losses
 from curlnb.data import datasets, sampling
-from curlnb.experiments import latent, latent_images
-from curlnb.experiments.latent import best_scale_loss, block_loss, fresh_loss, leave_one_out, mean_loss, similarities, supervised_loss
-from curlnb.experiments.latent_images import curl, image_world, network
-from curlnb.runs.store import Store
+from curlnb.experiments import latent_images
+from curlnb.experiments.image_data import normalised
+from curlnb.experiments.latent import (
+    average_task_loss,
+    best_scale_loss,
+    curl_block_loss,
+    fresh_block_loss,
+    leave_one_out,
+    mean_loss,
+    sampled_similarities,
+)
+from curlnb.experiments.latent_images import Moves, curl, image_world, representation_network
 
-TINY = {"dataset": "cifar10-mini", "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Forty real-shaped random images in ten classes instead of a data set."""
-    monkeypatch.setattr(latent_images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
+TINY = {"dataset": Noise(), "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
 
 
 def generator(seed=0):
@@ -90,7 +92,7 @@ def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_average
             mean = {j: sum(z[j, q] for q in rest) / 2 for j in range(4)}
             v = [float(z[i, p] @ (mean[i] - mean[int(j)])) for j in partner[i, p]]
             total += max(0.0, 1 + max(-x for x in v)) if kind == "hinge" else math.log2(1 + sum(math.exp(-x) for x in v))
-    assert float(block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
+    assert float(curl_block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
 
 
 def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
@@ -99,7 +101,7 @@ def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negat
     negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]  # [6, 3, 2, 4]: as if these had been drawn
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
-    torch.testing.assert_close(fresh_loss(z, negative), torch.cat([one_way, other_way]).mean())
+    torch.testing.assert_close(fresh_block_loss(z, negative), torch.cat([one_way, other_way]).mean())
 
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
@@ -115,9 +117,9 @@ def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_
             v = s[i, j] - s[i, sets]  # [sets, k]
             value = (1 - v.amin(1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(1))
             exact += float(value.mean()) / len(own) / 12
-    found = mean_loss(similarities(x, labels, negatives=k, generator=g, draws=400), kind)
+    found = mean_loss(sampled_similarities(x, labels, negatives=k, generator=g, draws=400), kind)
     assert found == pytest.approx(exact, rel=0.03)
-    constant = mean_loss(similarities(0 * x + 1, labels, negatives=k, generator=g), kind)
+    constant = mean_loss(sampled_similarities(0 * x + 1, labels, negatives=k, generator=g), kind)
     assert constant == pytest.approx(1.0 if kind == "hinge" else math.log2(1 + k), abs=1e-5)
 
 
@@ -129,8 +131,8 @@ def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
         labels = torch.arange(200) % 8
         x = scale * (torch.randn(8, 6, generator=g)[labels] + torch.randn(200, 6, generator=g))
         means = evaluation.mean_classifier(x, labels, 8)
-        un = mean_loss(similarities(x, labels, negatives=1, generator=g, draws=64), kind)
-        assert supervised_loss(x, labels, means, kind) <= (un - 1 / 8) / (1 - 1 / 8) + 0.02
+        un = mean_loss(sampled_similarities(x, labels, negatives=1, generator=g, draws=64), kind)
+        assert average_task_loss(x, labels, means, kind) <= (un - 1 / 8) / (1 - 1 / 8) + 0.02
 
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
@@ -140,7 +142,7 @@ def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_
     x = torch.randn(3, 4, generator=g)[labels] + torch.randn(60, 4, generator=g)
     best = best_scale_loss(x, labels, kind=kind, seed=0)
     assert best == best_scale_loss(8 * x, labels, kind=kind, seed=0)
-    assert best <= min(1.001, mean_loss(similarities(30 * x, labels, negatives=1, generator=g), kind))
+    assert best <= min(1.001, mean_loss(sampled_similarities(30 * x, labels, negatives=1, generator=g), kind))
 
 
 # --- runs
@@ -148,7 +150,6 @@ def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_
 
 def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_method_and_share(tmp_path, monkeypatch):
     """150 images, batches of 30: five updates an epoch on thirty images each, whatever is varied."""
-    monkeypatch.setattr(latent_images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=150))
     original, seen = latent_images.image_world, []
 
     def counting(*args, **options):
@@ -158,7 +159,7 @@ def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_met
     monkeypatch.setattr(latent_images, "image_world", counting)
     for varied in ({"block": 4}, {"block": 9}, {"negatives": 10}, {"method": "supervised"}, {"share": 0.2}, {"loss": "hinge"}, {}):
         seen.clear()
-        Store(tmp_path).run(curl, {"dataset": "cifar10-mini", "batch": 30, "epochs": 2, **varied}, 0)
+        execute(curl, tmp_path / str(varied), {"dataset": Noise(150), "batch": 30, "epochs": 2, **varied})
         assert seen == [30] * 10, varied
 
 
@@ -173,9 +174,9 @@ def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_met
     ],
     ids=str,
 )
-def test_every_method_trains_and_is_measured_dry(tmp_path, small, monkeypatch, parameters):
-    monkeypatch.setattr(latent.environment, "dry", lambda: True)
-    metrics = Store(tmp_path).run(curl, TINY | parameters, 0)["metrics"]
+def test_every_method_trains_and_is_measured_dry(tmp_path, monkeypatch, parameters):
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    metrics = execute(curl, tmp_path, TINY | parameters)
     assert all(0 <= metrics[f"{kind}_{name}"] <= 1 for kind in ("mu", "mu5", "few") for name in ("avg2", "avg5", "top1", "top5"))
     assert ("head_top1" in metrics) == (parameters.get("method") == "supervised")
     assert ("tr_avg2" in metrics and "tr_top1" in metrics) == bool(parameters.get("tr_tasks"))
@@ -184,24 +185,17 @@ def test_every_method_trains_and_is_measured_dry(tmp_path, small, monkeypatch, p
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6])
 @pytest.mark.parametrize("method", ["curl", "supervised"])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after, method):
-    from curlnb.runs.training import train
-
-    monkeypatch.setattr(latent, "train", lambda *a, **k: train(*a, **{**k, "checkpoint_seconds": 0.0}))
-    parameters = TINY | {"method": method, "track": True}
-    whole = Store(tmp_path / "whole").run(curl, parameters, 3)
-    toy.interrupt(Store(tmp_path / "cut"), curl, parameters, 3, after=stop_after)
-    resumed = Store(tmp_path / "cut").run(curl, parameters, 3)
-    assert resumed["metrics"] == whole["metrics"]
-    assert len(whole["metrics"]["track_un"]) == len(whole["metrics"]["track_sup"]) == 1 + TINY["epochs"]
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after, method):
+    whole = resumes(curl, tmp_path, TINY | {"method": method, "track": True}, monkeypatch, after=stop_after)
+    assert len(whole["track_un"]) == len(whole["track_sup"]) == 1 + TINY["epochs"]
 
 
 def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
     data = datasets.synthetic("cifar10-mini", "train", n=20)
-    plain, moved = (image_world(data, data, shift=shift, flip=bool(shift)) for shift in (0, 3))
+    plain, moved = (image_world(data, data, Moves(shift, flip=bool(shift))) for shift in (0, 3))
     samples = torch.arange(20)
     whole = plain.inputs(samples, generator())
-    torch.testing.assert_close(whole, latent_images._normalised(data.images))
+    torch.testing.assert_close(whole, normalised(data.images))
     padded = torch.nn.functional.pad(whole, (3,) * 4, mode="reflect")
     candidates = {(y, x, f): padded[:, :, y : y + 32, x : x + 32].flip(3) if f else padded[:, :, y : y + 32, x : x + 32]
                   for y in range(7) for x in range(7) for f in (False, True)}  # fmt: skip
@@ -215,7 +209,7 @@ def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
 
 def test_representations_have_a_hundred_numbers_as_in_the_paper():
     for name, shape in (("small", (1, 28, 28)), ("small", (3, 32, 32)), ("vgg16", (3, 32, 32)), ("cnn", (1, 28, 28))):
-        assert network(name, torch.Size(shape)).eval()(torch.randn(2, *shape)).shape == (2, 100)
+        assert representation_network(name, torch.Size(shape)).eval()(torch.randn(2, *shape)).shape == (2, 100)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +223,6 @@ def test_representations_have_a_hundred_numbers_as_in_the_paper():
         ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
     ],
 )
-def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
-        Store(tmp_path).run(curl, TINY | parameters, 0)
+        execute(curl, tmp_path, TINY | parameters)

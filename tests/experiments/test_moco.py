@@ -2,22 +2,15 @@
 
 import pytest
 import torch
-import toy
+from direct import Noise, execute, resumes
 from torch.nn.functional import normalize
 
-from curlnb.data import datasets
-from curlnb.experiments import images, moco
-from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, similarities
+from curlnb.experiments import moco
+from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, query_key_similarities
 from curlnb.experiments.optimisers import optimiser, rate
+from curlnb.experiments.settings import Optimisation
 from curlnb.losses import contrastive_loss
 from curlnb.models.encoders import SimCLR, momentum_update, projection_head
-from curlnb.runs.store import Store
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Forty real-shaped random images instead of a data set."""
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
 
 
 def unit(*shape, seed=0):
@@ -62,7 +55,7 @@ def test_the_key_network_is_the_exponential_average_of_the_query_network():
 @pytest.mark.parametrize(("tau_plus", "beta"), [(0.0, 0.0), (0.0, 0.2), (0.1, 1.0)])
 def test_the_loss_is_the_formula_over_the_queue(tau_plus, beta):
     q, k, keys, t = unit(6, 8, seed=1), unit(6, 8, seed=2), unit(20, 8, seed=3), 0.2
-    pos, neg = similarities(q, k, keys)
+    pos, neg = query_key_similarities(q, k, keys)
     loss = contrastive_loss(pos, neg, temperature=t, tau_plus=tau_plus, beta=beta)
     for row, value in enumerate(loss.tolist()):
         up = torch.exp(q[row].double() @ k[row].double() / t)
@@ -72,16 +65,16 @@ def test_the_loss_is_the_formula_over_the_queue(tau_plus, beta):
         assert value == pytest.approx(float(-torch.log(up / (up + 20 * g))), rel=1e-5)
 
 
-def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, small, monkeypatch):
+def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, monkeypatch):
     q, k, keys = (unit(n, 8, seed=n).requires_grad_() for n in (5, 5, 9))
-    pos, neg = similarities(q, k[:5], keys)
+    pos, neg = query_key_similarities(q, k[:5], keys)
     (pos.sum() + neg.sum()).backward()
     assert q.grad is not None
     assert k.grad is None
     assert keys.grad is None
     models = []
-    monkeypatch.setattr(moco, "train", lambda run, model, step, *a, **b: models.append((model, step)) or {"loss": [0.0]})
-    Store(tmp_path).run(moco_v2, {"batch": 8, "queue": 16, "size": 16, "bn_groups": 2}, 0)
+    monkeypatch.setattr(moco, "train_by", lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]})
+    execute(moco_v2, tmp_path, {"dataset": Noise(), "batch": 8, "queue": 16, "size": 16, "bn_groups": 2})
     model, step = models[0]
     model.train()
     step(torch.arange(8))[0].backward()
@@ -89,12 +82,12 @@ def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, small, monkeyp
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for name, p in model.query.named_parameters() if "weight" in name)
 
 
-def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, small, monkeypatch):
+def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch):
     """What shuffling is for: with split batch norm, the images that a query shares statistics with are not those that its key does."""
     models = []
-    monkeypatch.setattr(moco, "train", lambda run, model, step, *a, **b: models.append((model, step)) or {"loss": [0.0]})
+    monkeypatch.setattr(moco, "train_by", lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]})
     seen = {"query": [], "key": []}
-    Store(tmp_path).run(moco_v2, {"batch": 16, "queue": 32, "size": 16, "bn_groups": 4}, 0)
+    execute(moco_v2, tmp_path, {"dataset": Noise(), "batch": 16, "queue": 32, "size": 16, "bn_groups": 4})
     model, step = models[0]
     for name in seen:
         getattr(model, name).register_forward_hook(lambda module, inputs, out, name=name: seen[name].append(out[1].detach()))
@@ -110,16 +103,11 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, small, monk
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after):
     """Queue, owners, place and the slow network come back, or the losses after the resumption would differ."""
-    original = moco.train
-    monkeypatch.setattr(moco, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
-    parameters = {"batch": 8, "queue": 20, "epochs": 2, "size": 16, "bn_groups": 2, "beta": 0.2, "momentum": 0.9}
+    parameters = {"dataset": Noise(), "batch": 8, "queue": 20, "epochs": 2, "size": 16, "bn_groups": 2, "beta": 0.2, "momentum": 0.9}
     parameters |= {"mix_hardest": 6, "mixed": 4, "mixed_with_query": 2, "cosine": True}
-    whole = Store(tmp_path / "whole").run(moco_v2, parameters, 3)
-    toy.interrupt(Store(tmp_path / "cut"), moco_v2, parameters, 3, after=stop_after)
-    resumed = Store(tmp_path / "cut").run(moco_v2, parameters, 3)
-    assert resumed["metrics"] == whole["metrics"]
+    resumes(moco_v2, tmp_path, parameters, monkeypatch, after=stop_after)
 
 
 def test_mixed_negatives_lie_between_the_hardest_keys_and_never_nearer_the_query_than_half_way():
@@ -147,7 +135,7 @@ def test_rates_fall_along_half_a_cosine_or_by_steps():
     with pytest.raises(ValueError, match="shares of the training in"):
         rate(1.0, 0.0, milestones=[120, 160])
     with pytest.raises(ValueError, match="optimiser 'lars' is unknown; use one of adam, sgd"):
-        optimiser("lars", torch.nn.Linear(1, 1), 0.1, 0.0, torch.device("cpu"))
+        optimiser(torch.nn.Linear(1, 1), Optimisation(), torch.device("cpu"), "lars")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +147,7 @@ def test_rates_fall_along_half_a_cosine_or_by_steps():
         ({"queue": 20, "batch": 20, "mixed": 4, "mix_hardest": 21}, "mix_hardest is 21: 4"),
     ],
 )
-def test_bad_settings_are_named_in_one_line(tmp_path, small, parameters, message):
+def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message) as caught:
-        Store(tmp_path).run(moco_v2, parameters, 0)
+        execute(moco_v2, tmp_path, {"dataset": Noise()} | parameters)
     assert "\n" not in str(caught.value)

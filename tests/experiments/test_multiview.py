@@ -2,22 +2,15 @@
 
 import pytest
 import torch
-import toy
+from direct import Noise, execute, resumes
 from PIL import Image
 from torch.nn.functional import normalize
 
-from curlnb.data import datasets, imagenet100
+from curlnb.data import imagenet100
 from curlnb.data.datasets import DataError
-from curlnb.experiments import images, multiview
+from curlnb.experiments import multiview
 from curlnb.experiments.multiview import Multiview, cmc, from_bank, in_batch, lab, views
 from curlnb.losses import contrastive_loss
-from curlnb.runs.store import Store
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Forty real-shaped random images instead of a data set."""
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
 
 
 def unit(*shape, seed=0):
@@ -106,16 +99,11 @@ def test_the_bank_moves_half_way_to_new_embeddings_and_others_stay():
 
 
 @pytest.mark.parametrize("parameters", [{"tau_plus": 0.01}, {"bank": True, "negatives": 30, "optimizer": "sgd", "milestones": [0.5]}])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, parameters):
-    original = multiview.train
-    monkeypatch.setattr(multiview, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
-    parameters = {"batch": 10, "epochs": 2, "size": 16} | parameters
-    whole = Store(tmp_path / "whole").run(cmc, parameters, 3)
-    toy.interrupt(Store(tmp_path / "cut"), cmc, parameters, 3, after=3)
-    resumed = Store(tmp_path / "cut").run(cmc, parameters, 3)
-    assert resumed["metrics"] == whole["metrics"]
-    assert len(whole["metrics"]["floor"]) == len(multiview.FLOORS)
-    assert all(0 <= whole["metrics"][name] <= 1 for name in ("linear", "linear_top5", "linear_light", "linear_colour", "knn", "clamped"))
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, parameters):
+    parameters = {"dataset": Noise(), "batch": 10, "epochs": 2, "size": 16} | parameters
+    whole = resumes(cmc, tmp_path, parameters, monkeypatch, after=3)
+    assert len(whole["floor"]) == len(multiview.FLOORS)
+    assert all(0 <= whole[name] <= 1 for name in ("linear", "linear_top5", "linear_light", "linear_colour", "knn", "clamped"))
 
 
 @pytest.mark.parametrize(
@@ -123,13 +111,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small,
     [
         ({"bank": True}, "negatives is None with bank=True: a bank needs a number of negatives"),
         ({"negatives": 100}, "negatives is 100 with bank=False"),
-        ({"dataset": "quickdraw-mini"}, "quickdraw-mini has 1 channel: contrastive multiview coding needs colour"),
+        ({"dataset": Noise(200, "quickdraw-mini")}, "quickdraw-mini has 1 channel: contrastive multiview coding needs colour"),
     ],
 )
-def test_bad_settings_are_named_in_one_line(tmp_path, monkeypatch, parameters, message):
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic(name, split, n=200))
+def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
-        Store(tmp_path).run(cmc, parameters, 0)
+        execute(cmc, tmp_path, parameters)
 
 
 class TestImageNet100:

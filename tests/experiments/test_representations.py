@@ -4,20 +4,25 @@ import json
 
 import pytest
 import torch
+from direct import Noise
 from sklearn.metrics import roc_auc_score, silhouette_score
 from torch.nn.functional import normalize
 
-from curlnb.data import datasets
-from curlnb.experiments import images
+from curlnb.experiments import image_data
 from curlnb.experiments.images import simclr
-from curlnb.experiments.representations import BETAS, BINS, SCALE, hardest, look, neighbourhood, overlap, picture, similarities
+from curlnb.experiments.representations import (
+    BETAS,
+    BINS,
+    SCALE,
+    Pictures,
+    hardest_negatives,
+    look,
+    neighbourhood,
+    overlap,
+    picture,
+    similarity_histograms,
+)
 from curlnb.runs.store import Store
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Sixty real-shaped random images instead of a data set."""
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=60))
 
 
 def points(n=60, d=5, classes=4, spread=0.7, seed=0):
@@ -26,8 +31,8 @@ def points(n=60, d=5, classes=4, spread=0.7, seed=0):
     return torch.randn(classes, d, generator=g)[labels] + spread * torch.randn(n, d, generator=g), labels
 
 
-def test_the_encoder_is_simclrs_own_and_the_record_is_small(tmp_path, small):
-    parameters = {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "batch": 16, "epochs": 2, "size": 16}
+def test_the_encoder_is_simclrs_own_and_the_record_is_small(tmp_path):
+    parameters = {"dataset": Noise(60), "objective": "hard", "tau_plus": 0.1, "beta": 1.0, "batch": 16, "epochs": 2, "size": 16}
     seen = Store(tmp_path).run(look, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
     plain = Store(tmp_path).run(simclr, parameters, 3)["metrics"]
     for name in ("knn", "linear", "loss", "clamped"):
@@ -58,7 +63,7 @@ def test_a_class_of_one_point_has_no_width_of_its_own():
 
 def test_histograms_are_those_of_all_pairs():
     x, labels = points(40)
-    found = similarities(x, labels)
+    found = similarity_histograms(x, labels)
     unit = normalize(x.double(), dim=1)
     pairs = [(float(unit[i] @ unit[j]), bool(labels[i] == labels[j])) for i in range(40) for j in range(i)]
     for name, same in (("same", True), ("different", False)):
@@ -79,7 +84,10 @@ def test_overlap_of_histograms():
 
 def test_separate_classes_do_not_overlap_and_random_labels_do():
     x, labels = points(200, d=8, spread=0.01)
-    apart, mixed = similarities(x, labels), similarities(x, labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))])
+    apart, mixed = (
+        similarity_histograms(x, labels),
+        similarity_histograms(x, labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))]),
+    )
     assert apart["overlap"] == 0
     assert apart["auc"] == pytest.approx(1, abs=1e-3)
     assert mixed["overlap"] > 0.85
@@ -88,7 +96,7 @@ def test_separate_classes_do_not_overlap_and_random_labels_do():
 
 def test_the_hardest_negatives_are_the_most_similar_of_the_batch_and_counted_by_label():
     x, labels = points(40, d=6)
-    found = hardest(x, labels, drawn=20, anchors=3, shown=5, temperature=0.5)
+    found = hardest_negatives(x, labels, Pictures(drawn=20, anchors=3, shown=5), temperature=0.5)
     unit = normalize(x, dim=1)
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     top_share, all_share, weights = [], [], [[] for _ in BETAS]
@@ -125,8 +133,8 @@ def test_the_picture_keeps_clusters_and_its_scale():
 
 def test_the_first_of_each_class_are_alike_many():
     labels = torch.tensor([0, 0, 2, 2, 2, 5, 0, 5])
-    assert images.first_of_each(labels, 6).tolist() == [0, 1, 2, 3, 5, 7]
-    assert images.first_of_each(labels, 2).tolist() == [0, 2, 5]
+    assert image_data.first_of_each(labels, 6).tolist() == [0, 1, 2, 3, 5, 7]
+    assert image_data.first_of_each(labels, 2).tolist() == [0, 2, 5]
 
 
 def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):

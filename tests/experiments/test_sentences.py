@@ -12,7 +12,7 @@ from curlnb import losses
 from curlnb.data import datasets, texts
 from curlnb.data.datasets import DataError
 from curlnb.evaluation import sentence_tasks
-from curlnb.experiments.sentences import TwoEncoders, blocks, columns, encoders, next_sentence, objective, quick_thoughts
+from curlnb.experiments.sentences import TwoEncoders, batches_of, columns, encoders, neighbour_loss, next_sentence, quick_thoughts
 from curlnb.models.gru import encode
 from curlnb.runs.store import Store
 
@@ -29,9 +29,9 @@ def test_biased_with_the_released_options_is_the_released_softmax() -> None:
     target = torch.diag(torch.ones(size - 1, dtype=torch.float64), 1) + torch.diag(torch.ones(size - 1, dtype=torch.float64), -1)
     target /= target.sum(1, keepdim=True)
     released = -(target * scores.clone().fill_diagonal_(0).log_softmax(1)).sum(1).mean()
-    ours, _ = objective(scores, torch.zeros(size), diagonal="zero", sibling="in")
+    ours, _ = neighbour_loss(scores, torch.zeros(size), diagonal="zero", sibling="in")
     assert float(ours) == pytest.approx(float(released), abs=1e-12)
-    quick, _ = objective(scores, torch.zeros(size), sibling="in")
+    quick, _ = neighbour_loss(scores, torch.zeros(size), sibling="in")
     assert float(quick) == pytest.approx(
         float(-(target * scores.clone().fill_diagonal_(-torch.inf).log_softmax(1).nan_to_num(neginf=0)).sum(1).mean())
     )
@@ -60,7 +60,7 @@ def test_the_objective_is_its_formula_in_a_loop(tau_plus: float, beta: float, cl
         g = ((mean(others) - tau_plus * mean(scores[i, near])) / (1 - tau_plus)).clamp_min(float(torch.tensor(-1.0).exp()))
         each = [-torch.log(scores[i, j].exp() / (scores[i, j].exp() + (size - 3) * g)) for j in near]
         total.append(torch.stack(each).mean())
-    ours, about = objective(scores, own, tau_plus=tau_plus, beta=beta, weight_clip=clip)
+    ours, about = neighbour_loss(scores, own, tau_plus=tau_plus, beta=beta, weight_clip=clip)
     assert float(ours) == pytest.approx(float(torch.stack(total).mean()), abs=1e-10)
     assert 0 <= float(about["clamped"]) <= 1
 
@@ -84,9 +84,9 @@ def test_without_a_floor_an_anchor_that_knows_its_neighbours_has_no_loss() -> No
     # tau+ mean e^v above mean e^s makes g negative: the trouble of robinson2021's text runs, and what the floor hides
     scores = torch.zeros(6, 6)
     scores[torch.arange(5), torch.arange(1, 6)] = scores[torch.arange(1, 6), torch.arange(5)] = 12.0
-    loss, about = objective(scores, torch.zeros(6), tau_plus=0.5, beta=1.0, floor=None)
+    loss, about = neighbour_loss(scores, torch.zeros(6), tau_plus=0.5, beta=1.0, floor=None)
     assert loss.isnan()
-    loss, about = objective(scores, torch.zeros(6), tau_plus=0.5, beta=1.0)
+    loss, about = neighbour_loss(scores, torch.zeros(6), tau_plus=0.5, beta=1.0)
     assert loss.isfinite()
     assert float(about["clamped"]) == 1.0
 
@@ -221,7 +221,7 @@ def test_training_moves_f_and_g_and_trained_words_get_gradients(dry: None) -> No
     from curlnb.models.gru import pack
 
     batch = pack(books, torch.arange(12), 8)
-    loss, _ = objective(model.f(batch) @ model.g(batch).T, books.labels[:12])
+    loss, _ = neighbour_loss(model.f(batch) @ model.g(batch).T, books.labels[:12])
     loss.backward()
     for part in model.parameters():
         assert part.grad is not None
@@ -239,9 +239,9 @@ def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.Monk
 
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
     with pytest.raises(ValueError, match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books"):
-        blocks(144, 400)
+        batches_of(144, 400)
     with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):
-        blocks(144, 3)
+        batches_of(144, 3)
     with pytest.raises(ValueError, match="method 'debiassed' is unknown; use one of biased, debiased"):
         Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
     with pytest.raises(ValueError, match="method 'biased' takes no tau_plus"):

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import ranks
 import torch
+from direct import Noise
 
-from curlnb.data import datasets
-from curlnb.experiments import images
 from curlnb.experiments.images import simclr
 from curlnb.runs import distributed
 from curlnb.runs.store import Store
-from curlnb.runs.training import train
 
 HERE = Path(__file__).parent.parent
 
@@ -59,7 +57,7 @@ def test_each_rank_draws_from_a_stream_of_its_own(two):
     assert len(torch.unique(flat[:, 0])) == 4, "ranks or steps share a stream"
 
 
-SETTINGS = {"batch": 16, "epochs": 3, "size": 16, "objective": "hard", "tau_plus": 0.1, "beta": 1.0}
+SETTINGS = {"dataset": Noise(), "batch": 16, "epochs": 3, "size": 16, "objective": "hard", "tau_plus": 0.1, "beta": 1.0}
 
 
 def test_a_run_stopped_on_two_ranks_resumes_on_two_bit_for_bit(tmp_path):
@@ -77,9 +75,9 @@ def test_a_run_stopped_on_two_ranks_resumes_on_two_bit_for_bit(tmp_path):
 
 def test_a_run_stopped_on_two_ranks_goes_on_in_one_process(tmp_path, monkeypatch):
     assert torchrun(2, "stop", tmp_path / "cut", 2) != 0
-    monkeypatch.setattr(images, "_load", lambda name, split, device, dry: datasets.synthetic("cifar10-mini", split, n=40))
     parameters, finished = SETTINGS | {"bn_groups": 2}, []
-    monkeypatch.setattr(images, "train", lambda run, *a, **k: finished.append(run.load_checkpoint()) or train(run, *a, **k))
+    for name in ("cut", "fresh"):
+        finished.append(Store(tmp_path / name).begin(simclr, parameters, 3).load_checkpoint())
     cut = Store(tmp_path / "cut").run(simclr, parameters, 3)
     fresh = Store(tmp_path / "fresh").run(simclr, parameters, 3)
     assert finished[0][1]["step"] + 2 * finished[0][1]["epoch"] == 3

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from curlnb.data import datasets
-from curlnb.experiments.latent import block_loss
+from curlnb.experiments.latent import curl_block_loss
 from curlnb.models.gru import BiGRU, pack
 
 BATCH, BLOCK, NEGATIVES, STEPS = 320, 10, 8, 4
@@ -63,7 +63,7 @@ def _model(texts: datasets.Texts) -> tuple[BiGRU, torch.optim.Optimizer]:
 def _epoch(model: nn.Module, optimizer: torch.optim.Optimizer, representations: Iterable[Tensor]) -> None:
     """A step of CURL with blocks for each batch of representations [BATCH, d], which are computed as they are asked for."""
     for z in representations:
-        loss = block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0))
+        loss = curl_block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

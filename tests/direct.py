@@ -1,0 +1,75 @@
+"""Runs without a store, for tests that put something in the place of a part of the package, which the store refuses; and made-up images."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from curlnb.data import datasets
+from curlnb.experiments import optimisers
+from curlnb.runs.devices import cpu_threads
+from curlnb.runs.experiment import Experiment
+from curlnb.runs.store import Run
+
+
+class Stopped(Exception):
+    """A run that was stopped, as a kill would."""
+
+
+class Fragile(Run):
+    """A run that stops once it has written `after` checkpoints."""
+
+    after: int
+    saves = 0
+
+    def save_checkpoint(self, tensors: dict, state: dict) -> None:
+        super().save_checkpoint(tensors, state)
+        self.saves += 1
+        if self.saves == self.after:
+            raise Stopped
+
+
+def execute(experiment: Experiment, folder: Path, parameters: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """The metrics as they are stored. The run goes on from a checkpoint in the folder."""
+    torch.manual_seed(seed)
+    with cpu_threads(1):
+        metrics = experiment.call(Run(folder), experiment.parameters(parameters), seed)
+    return json.loads(json.dumps(metrics))
+
+
+def resumes(
+    experiment: Experiment, folder: Path, parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, after: int
+) -> dict[str, Any]:
+    """Assert that a run stopped after so many checkpoints, one a step, goes on to the metrics of the uninterrupted one; these."""
+    original = optimisers.train
+    monkeypatch.setattr(optimisers, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
+    whole = execute(experiment, folder / "whole", parameters, 3)
+    stopped = Fragile(folder / "cut")
+    stopped.after = after
+    torch.manual_seed(3)
+    with cpu_threads(1), pytest.raises(Stopped):
+        experiment.call(stopped, experiment.parameters(parameters), 3)
+    assert execute(experiment, folder / "cut", parameters, 3) == whole
+    return whole
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random images of a known set's shape, as a data set of one's own."""
+
+    count: int = 40
+    like: str = "cifar10-mini"
+
+    @property
+    def name(self) -> str:
+        return f"noise like {self.like}"
+
+    @property
+    def digest(self) -> str:
+        return f"{self.like} {self.count}"
+
+    def split(self, split: str, device: torch.device) -> datasets.Dataset:
+        return datasets.synthetic(self.like, split, n=self.count)
