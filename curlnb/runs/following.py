@@ -89,7 +89,7 @@ class _Follower:
             return ["generator", hashlib.sha256(value.get_state().numpy().tobytes()).hexdigest()]
         if isinstance(value, _NAMED):
             return [type(value).__name__, repr(value)]
-        if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property):
+        if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property | functools.cached_property):
             return [type(value).__name__, str(value.digest)]
         if isinstance(value, types.BuiltinFunctionType | np.ufunc) or type(value).__name__ in (
             "builtin_function_or_method",
