@@ -7,7 +7,7 @@ from direct import Noise, execute, resumes
 from curlnb.experiments import images, optimisers
 from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
-from curlnb.runs import identity
+from curlnb.runs import source
 from curlnb.runs.store import Store
 
 
@@ -145,7 +145,7 @@ def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
 
 def test_what_validates_and_loads_the_data_counts_in_the_code_digest():
     """Names used through a package, `datasets.holdout`, are followed to where they are written."""
-    _, definitions, _ = identity._digest(identity._resolved(simclr.function.__module__, "simclr"))
+    _, definitions, _ = source.graph_digest(source.resolved(simclr.function.__module__, "simclr"))
     reached = {definition.name for definition in definitions}
     assert {"holdout", "load", "loss_and_clamped", "train", "_restore", "encoder", "released_probe", "view", "losses_of"} <= reached
     assert not {"sweep", "claim", "quickdraw_page"} & reached
