@@ -2,7 +2,8 @@
 
 import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,26 +37,15 @@ def train_by(
     seed: int,
     generator: torch.Generator,
     optimizer: torch.optim.Optimizer | None = None,
-    before_step: Callable[[float], None] | None = None,
-    on_epoch: Callable[[int], Mapping[str, float]] | None = None,
+    **more: Any,
 ) -> dict[str, list[float]]:
-    """`training.train` by the settings; optimizer: Adam, unless the caller made one.
+    """`training.train` by the settings; optimizer: Adam, unless the caller made one; `more` as there. Returns its log.
 
-    samples: how many there are; seed: orders them; generator: what `step` draws from. Returns the log, a number an epoch of each scalar.
+    samples: how many there are; seed: orders them; generator: what `step` draws from.
     """
-    return train(
-        run,
-        model,
-        step,
-        optimizer or optimiser(model, settings, run.device),
-        samples=samples,
-        batch=settings.batch,
-        epochs=settings.epochs,
-        seed=seed,
-        generator=generator,
-        before_step=before_step,
-        on_epoch=on_epoch,
-    )
+    optimizer = optimizer or optimiser(model, settings, run.device)
+    steps: dict[str, Any] = {"samples": samples, "batch": settings.batch, "epochs": settings.epochs}
+    return train(run, model, step, optimizer, **steps, seed=seed, generator=generator, **more)
 
 
 def scheduler(
