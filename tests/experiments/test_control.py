@@ -212,9 +212,10 @@ def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
     """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next test looks at its reference runs)."""
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
     parameters = dict(tau_plus=0.1, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
+    parameters |= dict(shrink=4, filters=8, layers=2, hidden=64, features=16)
     torch.manual_seed(0)  # as the store does
     run = Run(tmp_path, device=torch.device("cpu"))
-    found = experiments.curl_sac.function(run, seed=0, shrink=4, filters=8, layers=2, hidden=64, features=16, **parameters)
+    found = experiments.curl_sac.call(run, experiments.curl_sac.parameters(parameters), 0)
     assert found["steps_curve"] == [0, 25_000]
     assert len(found["training_curve"]) == 25
     assert found["score"] > 0.8 > found["random"] + 0.15
@@ -269,7 +270,15 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     def unavailable():
         raise control_frames.Unavailable("no screen at all")
 
-    monkeypatch.setattr(control_frames, "_suite", unavailable)
+    with monkeypatch.context() as without:
+        without.setattr(control_frames, "_suite", unavailable)
+        with pytest.raises(control_frames.Unavailable):
+            experiments.representation.call(Run(tmp_path), experiments.representation.parameters({"episodes": 1}), 0)
+
+    def compute(*_: object) -> None:
+        unavailable()
+
+    monkeypatch.setattr(reference, "Store", lambda root: SimpleNamespace(run=compute))
     record = {"experiment": "control.representation", "parameters": {}, "seed": 0, "metrics": {"r2": 0.5}, "machine": {}}
     assert reference.recompute(record) == []
 

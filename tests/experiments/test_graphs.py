@@ -196,7 +196,7 @@ def test_without_torch_geometric_the_rest_works_and_the_error_is_one_line():
     code = (
         "import sys; sys.modules['torch_geometric'] = None\n"
         "import curlnb.experiments.graphs\n"
-        "from curlnb.data.datasets import graphs; graphs.load('MUTAG')\n"
+        "from curlnb.data import graphs; graphs.load('MUTAG')\n"
         "from curlnb.models.gin import GIN\n"
         "try: GIN(4)\n"
         "except RuntimeError as error: print(error)"
