@@ -99,7 +99,8 @@ def _do(given: argparse.Namespace) -> int:
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    from curlnb.companion.reference import all_experiments, experiment_named
+    from curlnb.companion.reference import experiment_named
+    from curlnb.experiments import all_experiments
     from curlnb.runs import distributed
     from curlnb.runs.store import default_store
 

@@ -19,7 +19,7 @@ TF32 and several GPUs are not exercised.
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 HERE = Path(__file__).parent.parent
@@ -101,12 +100,33 @@ class OnGPU(Tensor):
         raise AssertionError("a tensor of the pretended GPU is used outside `watched`")
 
 
-def values_of(tensor: Any) -> Any:
+def values_of(tensor: Tensor) -> Tensor:
     return tensor.values if isinstance(tensor, OnGPU) else tensor
 
 
-def _on_gpu(leaves: list[Any]) -> bool:
-    return any(isinstance(leaf, OnGPU) for leaf in leaves)
+def _on_gpu(value: Any) -> bool:
+    return any(isinstance(tensor, OnGPU) for tensor in _tensors(value))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors of an argument; torch's own way through nested lists takes longer than the operations do."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(part)
+
+
+def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The value with all its tensors changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(change, part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [_mapped(change, part) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
 
 
 class _Operations(TorchDispatchMode):
@@ -129,21 +149,19 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        leaves = list(_tensors((args, kwargs)))
         name = function._schema.name.removeprefix("aten::")
         self._look(function, name, args, kwargs, leaves)
         gpu = self.place == GPU if self.forced or not leaves else _on_gpu(leaves)
         if name == "copy_":
             gpu = isinstance(args[0], OnGPU)
-        plain, named = tree_map(values_of, (args, kwargs))
+        plain, named = _mapped(values_of, args), _mapped(values_of, kwargs)
         same = {id(tensor.values): tensor for tensor in leaves if isinstance(tensor, OnGPU)}  # what is changed in place stays itself
 
-        def claimed(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
+        def claimed(leaf: Tensor) -> Tensor:
             return same[id(leaf)] if id(leaf) in same else OnGPU(leaf) if gpu else leaf
 
-        return tree_map(claimed, function(*plain, **named))
+        return _mapped(claimed, function(*plain, **named))
 
     def _look(self, function: Any, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Tensor]) -> None:
         """Note what a GPU refuses, and what it is waited for."""
@@ -200,7 +218,7 @@ class _Calls(TorchFunctionMode):
         devices = (
             [CPU if name == "cpu" else GPU] if name in ("cpu", "cuda") else [d for d in map(_device, (*args, kwargs.get("device"))) if d]
         )
-        here = GPU if _on_gpu(tree_leaves((args, kwargs))) else CPU
+        here = GPU if _on_gpu((args, kwargs)) else CPU
         if (generator := kwargs.get("generator")) is not None:
             place = (devices or [here])[0]
             if generator.device.type != place.type:

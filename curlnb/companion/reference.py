@@ -13,7 +13,6 @@ import functools
 import importlib
 import json
 import math
-import pkgutil
 import random
 import shutil
 import subprocess
@@ -44,15 +43,6 @@ def experiment_named(name: str) -> Experiment:
     """`images.simclr` -> the experiment in curlnb.experiments.images."""
     module, function = name.split(".")
     return getattr(importlib.import_module(f"curlnb.experiments.{module}"), function)
-
-
-def all_experiments() -> list[Experiment]:
-    """Every experiment of every module in curlnb.experiments, by name."""
-    from curlnb import experiments
-
-    modules = [importlib.import_module(f"curlnb.experiments.{module.name}") for module in pkgutil.iter_modules(experiments.__path__)]
-    found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Experiment)}
-    return [found[name] for name in sorted(found)]
 
 
 def records(profile: str = "quick") -> list[Record]:

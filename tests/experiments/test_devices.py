@@ -37,18 +37,22 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "hard_consistent": {"beta": 1.0},
     }
     image_training: list[dict[str, Any]] = [{"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES]
-    image_training += [{"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4} for name in images.SCHEDULES]
+    image_training += [{"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4} for name in images.SCHEDULES[1:]]
     image_training += [{"positives": name, "negatives": 3} for name in images.POSITIVES]
     image_training += [
         {"objective": "unbiased", "negatives": 3},
-        {"monitor_every": 1},
         {"monitor_every": 1, "monitor_k": 3},
         {"bn_groups": 2},
     ]
     image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
     image_training += [{"dataset": "stl10", "train_split": "train+unlabeled"}, {"dataset": "imagenet100"}, {"dataset": "quickdraw-mini"}]
     image_training += [{"evaluate_on": "validation"}]
-    image_training += [{"objective": own_objective}, {"encoder": own_encoder}, {"augmentation": own_augmentation}]
+    image_training += [
+        {"objective": own_objective},
+        {"encoder": own_encoder},
+        {"augmentation": own_augmentation},
+        {"dataset": own_images()},
+    ]
     latent_training: list[dict[str, Any]] = [{"method": name, "tr_tasks": 2, "track": True} for name in latent.METHODS]
     latent_training += [{"loss": name, "fresh": True} for name in latent.KINDS]
     of_words = [{"encoder": name, "method": "untrained"} for name in latent_text.ENCODERS if name != "gru"]
@@ -78,8 +82,8 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             {"flip": True, "share": 0.5},
             {"dataset": "cifar10-mini", "encoder": "vgg16_bn", "precision": "bf16"},
         ],
-        "latent_text.curl": [*latent_training, *of_words, {"method": "quick_thoughts"}, {"words": 5, "evaluate_on": "dev"}],
-        "latent_text.reviews": [{}, *of_words, {"method": "quick_thoughts", "evaluate_on": "validation"}, {"train_on": "wiki-mini"}],
+        "latent_text.curl": [*latent_training[:-1], *of_words, {"method": "quick_thoughts"}, {"words": 5, "evaluate_on": "dev"}],
+        "latent_text.reviews": [{}, {"method": "quick_thoughts", "evaluate_on": "validation"}, {"train_on": "wiki-mini"}],
         "sentences.quick_thoughts": [
             *({"method": name, "evaluate_tasks": False, **takes.get(name, {})} for name in sentences.METHODS),
             {"method": "debiased", "tau_plus": 0.1, "floor": None, "evaluate_tasks": False},
@@ -90,6 +94,15 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "control.representation": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True, "shrink": 2}, {"epochs": 0}],
         "control.curl_sac": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True}, {"contrastive": False, "task": "walker walk"}],
     }
+
+
+def own_images() -> Any:
+    import numpy as np
+
+    from curlnb.data import datasets
+
+    draws, labels = np.random.default_rng(0), [0, 1] * 8
+    return datasets.from_arrays(*(part for _ in range(2) for part in (draws.integers(0, 256, (16, 3, 32, 32), dtype=np.uint8), labels)))
 
 
 def own_objective(pos: Any, neg: Any) -> Any:
@@ -112,7 +125,7 @@ def problems(folder: Path) -> Iterator[str]:
     """One line a problem, of all experiments."""
     from pretend_cuda import watched
 
-    from curlnb.companion.reference import all_experiments
+    from curlnb.experiments import all_experiments
     from curlnb.runs.store import Store
 
     known, variants, store = {e.name: e for e in all_experiments()}, cases(), Store(folder)
