@@ -142,7 +142,7 @@ def test_more_than_two_views_each_get_the_augmentation(tmp_path):
         ({"augmentation": lambda images, generator: images[:4]}, r"it must give a float tensor \[8, 3, h, w\] in \[0, 1\]"),
         ({"augmentation": "randaugment"}, "augmentation 'randaugment' is unknown; use 'simclr' or a function"),
     ],
-    ids=str,
+    ids=range(7),
 )
 def test_a_part_that_does_not_fit_is_refused_in_one_line(tmp_path, parts, message):
     with pytest.raises(ValueError, match=message) as caught:
