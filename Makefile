@@ -24,9 +24,7 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-	CURLNB_REFERENCE=1 CURLNB_RESULTS="$(CURDIR)/results/check" OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest --nbval-lax -p no:cacheprovider -n 2 --dist loadscope notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --nbval-lax -p no:cacheprovider tests notebooks
 
 bench: setup         ## measure speed as ratios in one run
 	@$(BIN)/python tools/bench/bench.py $(PROFILE)

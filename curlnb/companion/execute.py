@@ -1,18 +1,20 @@
-"""One notebook, executed in a kernel of its own."""
+"""One notebook through papermill, in a kernel of its own."""
 
 import contextlib
 import os
 import re
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-import nbformat
+import papermill
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
-
-from curlnb.runs.files import write_atomically
+from nbclient.exceptions import DeadKernelError
+from nbformat import NotebookNode
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import NBClientEngine, papermill_engines
 
 _AT_WORK: set[NotebookClient] = set()
 
@@ -25,43 +27,65 @@ class NotebookError(RuntimeError):
         self.state = state
 
 
+class _Engine(NBClientEngine):
+    """papermill's own engine, which hands its client to the caller: papermill has no word for a kernel's environment or its process."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, run: Callable[[NotebookClient], None], **given: Any) -> None:
+        place = {"metadata": {"path": str(Path(given["input_path"]).parent)}}
+        run(PapermillNotebookClient(nb_man, kernel_name=kernel_name, timeout=None, startup_timeout=300, resources=place))
+
+
+papermill_engines.register("curlnb", _Engine)
+
+
 def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Mapping[str, str], limit: float) -> None:
-    """Execute the notebook at `path` and write it to `output`, with what it got to where it fails.
+    """Execute the notebook at `path` and write it to `output`, cell by cell, with what it got to where it fails.
 
     log: gets what the kernel and its processes print, and the traceback of a failure. variables: of the kernel's environment, beside this
     process's. limit: seconds. The kernel is the head of a process group, and ends when this process does. Raises NotebookError.
     """
-    book = nbformat.read(path, as_version=4)
-    if profile != "quick":  # which the notebook says itself
-        at = next((i for i, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", [])), -1)
-        book.cells.insert(at + 1, nbformat.v4.new_code_cell(f'profile = "{profile}"', metadata={"tags": ["injected-parameters"]}))
-    client = NotebookClient(
-        book, kernel_name="python3", timeout=None, startup_timeout=300, resources={"metadata": {"path": str(path.parent)}}
-    )
+    parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
     over = threading.Event()
+    at_work: list[NotebookClient] = []
+
+    def run(client: NotebookClient) -> None:
+        at_work.append(client)
+        _AT_WORK.add(client)
+        with open(log, "ab") as kernels:
+            client.execute(env={**os.environ, **variables}, stdout=kernels, stderr=kernels)
 
     def stop() -> None:
         over.set()
-        _kill(client)
+        for client in at_work:
+            _kill(client)
 
     clock = threading.Timer(limit, stop)
-    _AT_WORK.add(client)
     clock.start()
     try:
-        with open(log, "ab") as kernels:
-            client.execute(env={**os.environ, **variables}, stdout=kernels, stderr=kernels)
-    except (CellExecutionError, RuntimeError) as error:
+        book = papermill.execute_notebook(
+            path, output, parameters, engine_name="curlnb", kernel_name="python3", progress_bar=False, run=run
+        )
+        _refuse_exits(book)
+    except (papermill.PapermillExecutionError, RuntimeError) as error:
         with open(log, "a", encoding="utf-8") as file:
             file.write(re.sub(r"\x1b\[[\d;]*m", "", f"{error}\n"))
         if over.is_set():
             raise NotebookError(f"not finished within {limit / 60:.3g} minutes", "timeout") from None
-        if isinstance(error, CellExecutionError):
+        if isinstance(error, papermill.PapermillExecutionError):
             raise NotebookError(f"{error.ename}: {error.evalue}".splitlines()[0]) from None
         raise NotebookError("its kernel died, out of memory perhaps" if isinstance(error, DeadKernelError) else str(error)) from None
     finally:
         clock.cancel()
-        _AT_WORK.discard(client)
-        write_atomically(output, lambda file: nbformat.write(book, file))
+        _AT_WORK.difference_update(at_work)
+
+
+def _refuse_exits(book: NotebookNode) -> None:
+    """papermill takes `sys.exit(0)` for a good end, though the cells after it did not run."""
+    for cell in book.cells:
+        for out in cell.get("outputs", []):
+            if out.output_type == "error":
+                raise NotebookError(f"{out.ename}: {out.evalue}".splitlines()[0])
 
 
 def stop_all() -> None:

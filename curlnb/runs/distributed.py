@@ -238,7 +238,7 @@ def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
 def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
     """`Store.run` by all ranks of a `group` together: the record on rank 0, None on the others.
 
-    The run has the key that it has in one process, and its record notes the number of ranks. It resumes from rank 0's checkpoint with
+    The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes from rank 0's checkpoint with
     any number of ranks. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
     cannot be shared.
     """

@@ -5,7 +5,8 @@ CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checko
 CURLNB_RESULTS    where results go; default: results/ in the checkout
 CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
-CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all
+CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all; any: take the store's own runs of
+                  other numerics, too
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
 CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
@@ -51,6 +52,11 @@ def reference_only() -> bool:
 def adopt() -> bool:
     """Whether a notebook run by hand may take committed reference runs; a dry run makes none and takes none."""
     return os.environ.get("CURLNB_ADOPT") != "0" and not dry()
+
+
+def adopt_any() -> bool:
+    """Whether a finished run of the store is also taken where it was made by other numerics: other threads, another device, more ranks."""
+    return os.environ.get("CURLNB_ADOPT") == "any"
 
 
 def threads() -> int:

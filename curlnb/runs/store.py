@@ -104,6 +104,8 @@ class Store:
             found = read_reference(self.reference / f"{experiment.name}.jsonl").get(experiment.identity(parameters, seed))
             if found is not None and (self.reference_only or found["code"] == experiment.code):
                 return found | {"origin": "reference"}
+            if not self.reference_only and environment.adopt_any() and (record := self._of_other_numerics(experiment, parameters, seed)):
+                return record | {"origin": "computed"}
         if self.reference_only:
             raise StoreError(f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit")
         return None
@@ -118,6 +120,14 @@ class Store:
         if record and record["arrays"] and files.load_tensors(folder / "arrays.safetensors") is None:
             return None  # lost or damaged: the run is computed again
         return record
+
+    def _of_other_numerics(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
+        """A finished run of this store with the same code that was computed by other numerics, by eight ranks under torchrun say."""
+        identity, code = experiment.identity(parameters, seed), experiment.code
+        for path in sorted((self.root / experiment.name).glob("*/run.json")):
+            if (record := files.read_sealed(path)) and record["identity"] == identity and record["code"] == code:
+                return record
+        return None
 
     def run(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
         """The run's record, computed if it is not there yet.
