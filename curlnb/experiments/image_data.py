@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import evaluation
-from curlnb.data import augment, datasets, imagenet100
+from curlnb.data import augment, datasets
 from curlnb.experiments.own_parts import OwnDataset
 from curlnb.experiments.settings import kept_in_memory
 from curlnb.runs import environment
@@ -17,7 +17,7 @@ from curlnb.runs import environment
 class ImageData:
     """Which images an experiment takes.
 
-    dataset: a name of `datasets.names()`, "imagenet100" (see `data.imagenet100`), or images of one's own (`datasets.from_folder`,
+    dataset: a name of `datasets.names("images")`, or images of one's own (`datasets.from_folder`,
     `datasets.from_arrays`). train_split: what is trained on, "train", or STL-10's "train+unlabeled". evaluate_on: "test", or
     "validation", a fifth of the labelled training images held out from everything else, on which settings are chosen.
     """
@@ -49,7 +49,7 @@ def digest(parameters: dict[str, Any]) -> str:
     dataset = parameters["dataset"]
     if isinstance(dataset, OwnDataset):
         return dataset.digest
-    return imagenet100.digest() if dataset == imagenet100.NAME else datasets.digest(dataset)
+    return datasets.digest(dataset)
 
 
 def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
@@ -75,7 +75,7 @@ def _split(dataset: str | OwnDataset, split: str, device: torch.device) -> datas
 
 @kept_in_memory(4)  # decoding and verifying take half a second
 def _load(name: str, split: str, device: torch.device) -> datasets.Dataset:
-    return imagenet100.load(split, device) if name == imagenet100.NAME else datasets.load(name, split, device=device)
+    return datasets.load(name, split, device=device)
 
 
 def _few(data: datasets.Dataset) -> datasets.Dataset:

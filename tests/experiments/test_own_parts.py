@@ -6,6 +6,7 @@ from direct import Noise, execute
 from torch import nn
 from torch.nn.functional import logsigmoid
 
+from curlnb.data import datasets
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import ImageData
 from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
@@ -159,6 +160,15 @@ def test_negatives_are_drawn_for_an_own_loss_too():
 
     objective_loss(Contrast(loss, negatives=3), views, torch.zeros(6), torch.Generator())
     assert seen == [(12, 3)]
+
+
+def test_arrays_of_ones_own_keep_their_key_once_their_digest_is_known(tmp_path):
+    made = (Noise(24).split(split, torch.device("cpu")) for split in ("train", "test"))
+    mine = datasets.from_arrays(*(part for data in made for part in (data.images, data.labels)))
+    key = simclr.key(TINY | {"dataset": mine}, 0)
+    assert mine.digest
+    assert simclr.key(TINY | {"dataset": mine}, 0) == key
+    assert execute(simclr, tmp_path, TINY | {"dataset": mine})["loss"] > 0
 
 
 def test_images_of_ones_own_are_divided_for_validation():
