@@ -35,8 +35,8 @@ class Optimisation:
 class Accelerated(Optimisation):
     """The same, of a network that may be made faster.
 
-    precision: "float32", or "bf16" for matrix products under autocast (losses are computed in float32 either way); compile: whether by
-    torch.compile. Where the machine lacks either, the run goes on without it and says so in its notes (see `training.accelerated`).
+    precision: one of `devices.PRECISIONS`; losses are computed in float32 in any case. compile: whether by torch.compile. Where the
+    machine lacks either, the run goes on without it and says so in its notes (see `training.accelerated`).
     """
 
     precision: str = "float32"
