@@ -13,8 +13,6 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -204,17 +202,6 @@ class _Follower(Run):
         pass
 
 
-@dataclass(frozen=True)
-class _Leader(Store):
-    """Rank 0's store: it tells the others when there is something to compute, which is known once the run's lock is held."""
-
-    told: list[bool] = field(default_factory=list)
-
-    def _execute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, folder: Path) -> Record:
-        self.told.append(_tell(True))
-        return super()._execute(experiment, parameters, seed, folder)
-
-
 def _tell(work: bool) -> bool:
     """Rank 0's word on whether there is work, to all ranks."""
     word = torch.tensor(float(work), device=default_device())
@@ -247,9 +234,9 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
         return store.run(experiment, parameters, seed)
     full = experiment.parameters(parameters)
     if rank() == 0:
-        leader = _Leader(store.root)
-        record = leader.run(experiment, full, seed)
-        if not leader.told:
+        told: list[bool] = []
+        record = Store(store.root).compute(experiment, full, seed, first=lambda: told.append(_tell(True)))
+        if not told:
             _tell(False)
         return record
     if _tell(False):

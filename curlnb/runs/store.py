@@ -139,8 +139,16 @@ class Store:
             return record
         return self.compute(experiment, parameters, seed, wait=wait)
 
-    def compute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
-        """As `run`, but without a look at the reference runs."""
+    def compute(
+        self,
+        experiment: Experiment,
+        parameters: Mapping[str, Any],
+        seed: int,
+        *,
+        wait: bool = True,
+        first: Callable[[], object] = lambda: None,
+    ) -> Record | None:
+        """As `run`, but without a look at the reference runs. first: called before a run that is not there is computed, under its lock."""
         folder, trained = self.folder(experiment, parameters, seed), self.begin(experiment, parameters, seed).trained
         folder.mkdir(parents=True, exist_ok=True)
         locks = [folder / "lock"]
@@ -151,7 +159,9 @@ class Store:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
-                record = self._own(experiment, parameters, seed) or self._execute(experiment, parameters, seed, folder)
+                if (record := self._own(experiment, parameters, seed)) is None:
+                    first()
+                    record = self._execute(experiment, parameters, seed, folder)
                 return record | {"origin": "computed"}
         except Timeout:
             return None

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +17,12 @@ import torch
 import toy
 from safetensors import safe_open
 
-from curlnb.runs import files
+from curlnb.experiments.graphs import infograph
+from curlnb.runs import environment, files
 from curlnb.runs.executors import Processes, SweepError
-from curlnb.runs.experiment import StoreError
+from curlnb.runs.experiment import StoreError, numerics
 from curlnb.runs.files import write_atomically
-from curlnb.runs.store import Store, default_store
+from curlnb.runs.store import Store, default_store, read_reference
 from curlnb.runs.sweep import sweep
 
 HERE = Path(__file__).parent.parent
@@ -156,6 +159,85 @@ def test_a_kept_trainings_seconds_count_in_every_run_that_looks_at_it(tmp_path):
     tensors, state = files.load_tensors(kept)
     files.save_tensors(kept, tensors, state | {"seconds": 1000.0})
     assert store.run(toy.weights_of, parameters, 0)["seconds"] >= 1000
+
+
+def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tmp_path):
+    where, store = tmp_path / "steps", Store(tmp_path / "runs")
+    record = store.run(toy.loss_of, {"where": str(where)}, 3)
+    assert store.curve(toy.loss_of, {"where": str(where)}, 3)["loss"] == record["metrics"]["loss"]
+    assert store.arrays(toy.regression, {"epochs": 1}, 0)["weight"].shape == (16, 8)  # computed where it is not there
+    before = len(where.read_text().split())
+    model, _, log = store.trained(toy.loss_of, {"where": str(where)}, 3)
+    assert len(where.read_text().split()) == before, "the network is there: nothing is trained again"
+    assert log["loss"] == record["metrics"]["loss"]
+    assert model.weight.flatten().tolist() == store.run(toy.weights_of, {"where": str(where)}, 3)["metrics"]["weights"]
+    with pytest.raises(StoreError, match=r"toy.regression keeps no trained network"):
+        store.trained(toy.regression, {}, 0)
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "flipped":
+        content[-3] ^= 16
+    path.unlink()
+    if how == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"{}"}[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "flipped", "other", "a folder"])
+@pytest.mark.parametrize("name", ["run.json", "arrays.safetensors", "checkpoint.safetensors"])
+def test_a_damaged_file_is_named_set_aside_and_computed_again(tmp_path, capsys, name, how):
+    store, parameters = Store(tmp_path / "runs"), {"epochs": 2}
+    clean = Store(tmp_path / "clean").run(toy.regression, parameters, 1)["metrics"]
+    if name == "checkpoint.safetensors":
+        toy.interrupt(store, toy.regression, parameters, 1, after=3)
+    else:
+        store.run(toy.regression, parameters, 1)
+    path = store.folder(toy.regression, parameters, 1) / name
+    damage(path, how)
+    assert store.run(toy.regression, parameters, 1)["metrics"] == clean
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"curlnb: {path} was damaged" in line
+    assert path.with_name(f"{name}.damaged-1").exists()
+    assert torch.equal(
+        store.arrays(toy.regression, parameters, 1)["weight"], Store(tmp_path / "clean").arrays(toy.regression, parameters, 1)["weight"]
+    )
+
+
+def test_a_record_in_anothers_place_and_one_with_nan_are_computed_again(tmp_path):
+    store, parameters = Store(tmp_path), {"epochs": 1}
+    records = [store.run(toy.regression, parameters, seed)["metrics"] for seed in (0, 5)]
+    places = [store.folder(toy.regression, parameters, seed) / "run.json" for seed in (0, 5)]
+    shutil.copy(places[1], places[0])
+    assert store.run(toy.regression, parameters, 0)["metrics"] == records[0]
+    kept = files.read_sealed(places[1])
+    files.write_sealed(places[1], kept | {"metrics": kept["metrics"] | {"loss": math.nan}})
+    assert store.run(toy.regression, parameters, 5)["metrics"] == records[1]
+
+
+def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    record = min(
+        read_reference(environment.home() / "results/reference/quick/runs/graphs.infograph.jsonl").values(), key=lambda r: r["seconds"]
+    )
+    grid = [record["parameters"] | {"seeds": [record["seed"]]}, record["parameters"] | {"epochs": 1, "seeds": [99]}]
+    table = sweep(infograph, grid, workers=0)
+    assert list(table["origin"]) == ["reference", "computed"]
+    assert table["svm"][0] == record["metrics"]["svm"]
+    monkeypatch.setenv("CURLNB_ADOPT", "0")
+    assert default_store().find(infograph, record["parameters"], record["seed"]) is None
+
+
+def test_the_precision_in_force_is_part_of_the_key(monkeypatch):
+    from curlnb.runs import devices
+
+    keys = set()
+    for fast in (True, False):
+        monkeypatch.setattr(devices, "fast_bf16", lambda _, fast=fast: fast)
+        keys.add(str(numerics({"precision": "bf16"})))
+    assert len(keys) == 2
 
 
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
