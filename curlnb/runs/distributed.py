@@ -157,13 +157,19 @@ class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
 
 
 def synchronise_batch_norm(module: nn.Module) -> nn.Module:
-    """Let every ordinary batch norm in module take its training statistics over all ranks. In place; returns module."""
+    """Replace every ordinary batch norm inside module by one that takes its training statistics over all ranks; returns module.
+
+    Parameters and running statistics are the same objects as before, so that an optimiser goes on holding them.
+    """
     _keep_out_of_graphs()
-    for layer in module.modules():
-        if type(layer) is nn.BatchNorm1d:
-            layer.__class__ = SyncBatchNorm1d
-        elif type(layer) is nn.BatchNorm2d:
-            layer.__class__ = SyncBatchNorm2d
+    kinds: dict[type, type[_SyncBatchNorm]] = {nn.BatchNorm1d: SyncBatchNorm1d, nn.BatchNorm2d: SyncBatchNorm2d}
+    for parent in list(module.modules()):
+        for name, layer in parent.named_children():
+            if (kind := kinds.get(type(layer))) is not None:
+                shared = kind(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
+                for part, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
+                    setattr(shared, part, tensor)
+                setattr(parent, name, shared.train(layer.training))
     return module
 
 
