@@ -165,7 +165,7 @@ def synchronise_batch_norm(module: nn.Module) -> nn.Module:
     kinds: dict[type, type[_SyncBatchNorm]] = {nn.BatchNorm1d: SyncBatchNorm1d, nn.BatchNorm2d: SyncBatchNorm2d}
     for parent in list(module.modules()):
         for name, layer in parent.named_children():
-            if (kind := kinds.get(type(layer))) is not None:
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (kind := kinds.get(type(layer))) is not None:
                 shared = kind(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
                 for part, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
                     setattr(shared, part, tensor)
