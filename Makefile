@@ -3,6 +3,7 @@ PYTHON ?= python3
 PROFILE ?= quick
 NOTEBOOKS ?=
 JOBS ?=
+EXPERIMENTS ?=
 
 BIN = .venv/bin
 RUN = $(BIN)/python -m curlnb
@@ -41,8 +42,8 @@ lab: setup           ## open the notebooks in JupyterLab
 reference: setup     ## make a finished reproduction the committed reference
 	@$(RUN) reference --profile $(PROFILE)
 
-restamp: setup       ## after a pure refactoring: recompute a sample and renew the reference's digests
-	@$(RUN) reference --profile $(PROFILE) --restamp
+restamp: setup       ## after a pure refactoring: recompute a run a branch, renew the digests of what kept its bits
+	@$(RUN) reference --profile $(PROFILE) --restamp $(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))
 
 lock: setup          ## resolve requirements.lock again
 	@$(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \

@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     command("report", "write the report page of the last reproduction again")
     reference = command("reference", "make a finished reproduction the committed reference")
     reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
+    reference.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
     given = parser.parse_args(arguments)
     try:
         return _do(given)
@@ -93,7 +94,7 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "reference":
         from curlnb.companion import reference, restamp
 
-        print(restamp.restamp(given.profile) if given.restamp else reference.promote(given.profile))
+        print(restamp.restamp(given.profile, given.experiments) if given.restamp else reference.promote(given.profile))
     return 0
 
 

@@ -14,7 +14,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,13 @@ def chosen(records: list[Record], commit: str) -> list[Record]:
     return list({branch(record): record for record in shuffled}.values())
 
 
-def restamp(profile: str = "quick") -> str:
-    """Renew the digests of the reference runs of all experiments that kept their bits; a line for each, and how many runs that were.
+def restamp(profile: str = "quick", only: Sequence[str] = ()) -> str:
+    """Renew the digests of the reference runs of all stale experiments (of those in `only`, if given) that kept their bits.
 
     ValueError names the first metric that differs, after the experiments that agree were renewed.
     """
     all_records, commit = reference.records(profile), reference.present_commit()[1]
-    names = sorted(reference.stale(profile))
+    names = sorted(name for name in reference.stale(profile) if not only or name in only)
     lines, failed = [], []
     for name in names:
         own = [record for record in all_records if record["experiment"] == name]
