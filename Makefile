@@ -25,7 +25,7 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --nbval-lax -p no:cacheprovider tests notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval-lax -p no:cacheprovider tests notebooks
 
 bench: setup         ## measure speed as ratios in one run
 	@$(BIN)/python tools/bench/bench.py $(PROFILE)

@@ -1,9 +1,10 @@
-"""One queue for unit tests and notebooks: `pytest --nbval-lax tests notebooks -n 2 --dist loadgroup`."""
+"""One queue for unit tests and notebooks: `pytest --nbval-lax tests notebooks -n 2 --dist loadscope`."""
 
 import os
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 SLOW = ("test_reproduce", "test_devices", "test_cluster", "test_distributed", "killed", "test_every_profile_runs_dry", "learns")
 """What takes longest comes early, so that no worker waits at the end for the other's last test."""
@@ -16,10 +17,19 @@ def is_notebook(item: pytest.Item) -> bool:
     return item.path.suffix == ".ipynb"
 
 
+class Scheduler(LoadScopeScheduling):
+    """A notebook's cells go to one worker, since they need one kernel; every other test stands alone."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        place = nodeid.partition("::")[0]
+        return place if place.endswith(".ipynb") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:
+    return Scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if is_notebook(item):  # a notebook's cells need one kernel, and so one worker
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(key=lambda item: (not is_notebook(item), not any(name in item.nodeid for name in SLOW)))  # stable
 
 
