@@ -9,7 +9,7 @@ from xdist.scheduler import LoadScopeScheduling
 SLOW = ("test_reproduce", "test_devices", "test_cluster", "test_distributed", "killed", "test_every_profile_runs_dry", "learns")
 """What takes longest comes early, so that no worker waits at the end for the other's last test."""
 
-ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent.parent / "results" / "check")}
+ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check")}
 """What a notebook's kernel is told: to look all runs up among the committed ones."""
 
 
