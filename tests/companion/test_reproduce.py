@@ -315,3 +315,23 @@ def test_a_branch_is_told_by_names_and_by_whether_weights_are_in_force():
     drawn = [restamp.chosen(records, commit) for commit in ("a", "b", "c", "d", "e", "f")]
     assert all(len(each) == 3 for each in drawn)
     assert len({str(each) for each in drawn}) > 1
+
+
+def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, tmp_path):
+    own = [
+        {"experiment": name, "parameters": {"objective": o}, "seed": 0, "identity": f"{name}{o}", "metrics": {"knn": 0.5}}
+        for name in ("a.b", "c.d")
+        for o in "xy"
+    ]
+    renewed = []
+    monkeypatch.setattr(reference, "records", lambda profile: own)
+    monkeypatch.setattr(reference, "stale", lambda profile: {"a.b": "", "c.d": ""})
+    monkeypatch.setattr(reference, "same_machine", lambda record: True)
+    monkeypatch.setattr(restamp, "_renew", lambda name, records, profile: renewed.append((name, len(records))))
+    monkeypatch.setattr(
+        restamp, "_run", lambda home, results, record, profile: record | {"metrics": {"knn": 0.5 + (record["identity"] == "c.dy") / 1024}}
+    )
+    with pytest.raises(ValueError, match=r"not a pure refactoring: c.d knn: 0.5009765625 now, 0.5 before"):
+        restamp.restamp("quick")
+    assert renewed == [("a.b", 2)]
+    assert restamp.restamp("quick", ["a.b"]).startswith("1 of 1 stale experiments renewed")
