@@ -62,20 +62,34 @@ def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
+_DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}  # by experiment: values shown, form, record
+
+
 def _dry(jobs: list[Job]) -> "pd.DataFrame":
-    """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions; the others' rows repeat
-    their metrics.
+    """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
+    others' rows repeat the metrics of the run of the same form that is most like them.
+
+    Runs have the same form where the same switches are on: what is true, None, or above zero decides which metrics there are.
     """
 
     def shown(value: Any) -> Any:
         return value > 0 if isinstance(value, float) else min(value, 3) if isinstance(value, int) else value
 
-    rows, seen, last = [], set[str](), None
+    def switch(value: Any) -> str:
+        return "text" if isinstance(value, str) else repr(value) if value is None or isinstance(value, bool) else f"{bool(value)}"
+
+    rows = []
     for job in jobs:
+        known = _DRY_RUNS.setdefault(job.experiment.name, [])
         values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
-        if last is None or not values <= seen:
-            last, seen = job.store.run(job.experiment, job.parameters, job.seed), seen | values
-        assert last is not None
+        form = tuple(f"{name}={switch(value)}" for name, value in job.parameters.items())
+        alike = [(len(values & own), record) for own, other, record in known if other == form]
+        if not alike or not values <= set().union(*(own for own, _, _ in known)):
+            last = job.store.run(job.experiment, job.parameters, job.seed)
+            assert last is not None
+            known.append((values, form, last))
+        else:
+            last = max(alike, key=lambda each: each[0])[1]
         rows.append(_row(job, {**last, "identity": job.key}))
     return _table(rows)
 
