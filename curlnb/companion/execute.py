@@ -60,6 +60,7 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
         for client in at_work:
             _kill(client)
 
+    output.parent.mkdir(parents=True, exist_ok=True)
     clock = threading.Timer(limit, stop)
     clock.start()
     try:
