@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy
@@ -102,7 +103,7 @@ def test_a_worker_with_other_code_is_refused_in_one_line(client, tmp_path, monke
 
 
 def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["curlnb.runs.executors"].time, "sleep", lambda _: None)
+    monkeypatch.setattr(sys.modules["curlnb.runs.executors"], "time", SimpleNamespace(sleep=lambda _: None))
 
     class Elsewhere(Store):  # this process and the workers see different folders under one path
         def find(self, *_):
