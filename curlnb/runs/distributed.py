@@ -11,7 +11,7 @@ machine. In a single process every function here returns what it is given, and n
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -129,6 +129,9 @@ class _SyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
+        return _outside_of_graphs()(self, input)
+
+    def _over_all_ranks(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         axes, shape = [0, *range(2, input.dim())], [1, -1, *[1] * (input.dim() - 2)]
         count = ranks() * input.numel() // input.shape[1]
@@ -161,7 +164,6 @@ def synchronise_batch_norm(module: nn.Module) -> nn.Module:
 
     Parameters and running statistics are the same objects as before, so that an optimiser goes on holding them.
     """
-    _keep_out_of_graphs()
     kinds: dict[type, type[_SyncBatchNorm]] = {nn.BatchNorm1d: SyncBatchNorm1d, nn.BatchNorm2d: SyncBatchNorm2d}
     for parent in list(module.modules()):
         for name, layer in parent.named_children():
@@ -174,9 +176,9 @@ def synchronise_batch_norm(module: nn.Module) -> nn.Module:
 
 
 @functools.cache
-def _keep_out_of_graphs() -> None:
-    """Have torch.compile leave the layers' communication alone. As a decorator this would cost every import of curlnb a second."""
-    _SyncBatchNorm.forward = torch.compiler.disable(_SyncBatchNorm.forward)  # type: ignore[method-assign]
+def _outside_of_graphs() -> Callable[[_SyncBatchNorm, Tensor], Tensor]:
+    """The layers' communication, which torch.compile leaves alone. As a decorator this would cost every import of curlnb a second."""
+    return torch.compiler.disable(_SyncBatchNorm._over_all_ranks)
 
 
 # --- around an experiment ---------------------------------------------------------------------------------------------

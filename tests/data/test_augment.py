@@ -311,7 +311,7 @@ def test_shift_moves_whole_pixels_evenly_in_both_directions_and_fills_with_zero(
         (lambda: augment.simclr(noise(2), generator(), mean=(0.5,)), "each of 3 channels"),
         (lambda: augment.apply(noise(2), augment.draw(3, 32, 32, generator())), "3 images, the batch has 2"),
         (lambda: augment.apply(noise(2, channels=1), augment.draw(2, 32, 32, generator())), "colour=False"),
-        (lambda: augment.normalise(noise(2).float()), "torch.uint8"),
+        (lambda: augment.normalise(noise(2).int()), "torch.uint8"),
         (lambda: augment.shift(noise(2), generator(), -1), "pixels is -1"),
     ],
 )

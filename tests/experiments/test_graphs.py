@@ -220,12 +220,3 @@ def test_svm_cross_validation_is_scikit_learns_nested_grid_search():
     theirs = cross_val_score(search, x.numpy(), y.numpy(), cv=StratifiedKFold(10, shuffle=True, random_state=fold_seed))
     ours = svm_cross_validation(x, y, generator=torch.Generator().manual_seed(4))
     assert ours == pytest.approx((theirs.mean(), theirs.std()))
-
-
-def test_make_data_knows_the_graph_sets_that_a_profile_names():
-    from curlnb.__main__ import doctor, needed
-
-    assert {"DD", "REDDIT-BINARY", "MUTAG"} <= set(needed("paper"))
-    assert "DD" not in needed("quick")
-    (embedded,) = (line for line in doctor().splitlines() if line.startswith("embedded"))
-    assert "MUTAG" in embedded

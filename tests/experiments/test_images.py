@@ -4,7 +4,7 @@ import pytest
 import torch
 from direct import Noise, execute, resumes
 
-from curlnb.experiments import images, optimisers
+from curlnb.experiments import images
 from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
 from curlnb.runs import source
@@ -68,45 +68,6 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
         "schedule": "down",
     }
     resumes(simclr, tmp_path, parameters, monkeypatch, after=stop_after)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "bn_groups": 1},
-        {"objective": "unbiased", "negatives": 5},
-        {"objective": "hard_consistent", "tau_plus": 0.1, "beta": 1.0, "positives": "true", "views": 3},
-    ],
-    ids=lambda p: p["objective"],
-)
-def test_no_step_waits_for_the_device(tmp_path, monkeypatch, parameters):
-    """What reads a value back, or has a shape that depends on one, is done as often in an epoch of eight steps as in one of two."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Waits(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-            if function.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"):
-                self.count += 1
-            masks = arguments[1] if function.overloadpacket.__name__ == "index" else []
-            self.count += any(mask is not None and mask.dtype == torch.bool for mask in masks)
-            return function(*arguments, **keywords or {})
-
-    counts = []
-
-    def watched(*arguments, **keywords):
-        with Waits() as waits:
-            log = train(*arguments, **keywords)
-        counts.append(waits.count)
-        return log
-
-    train = optimisers.train
-    monkeypatch.setattr(optimisers, "train", watched)
-    monkeypatch.setattr(images, "evaluate", lambda *_, **__: {})
-    for batch in (20, 5):
-        execute(simclr, tmp_path / str(batch), {"dataset": Noise()} | parameters | {"batch": batch, "epochs": 1, "size": 16})
-    assert counts[0] == counts[1] > 0
 
 
 def test_objectives_are_the_losses_by_name():
