@@ -136,7 +136,7 @@ def test_experiments_of_one_training_train_it_once_and_measure_what_each_alone_w
         record = shared.run(function, steps, 3)
         assert record["metrics"] == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
     assert where.read_text().split() == ["3"] * 8 * 4  # once in the shared store, and thrice each alone
-    (kept,) = (shared.root / "trained").iterdir()
+    (kept,) = (shared.root / "trained").glob("*.safetensors")
     with safe_open(kept, framework="pt") as file:
         assert not [name for name in file.keys() if name.startswith("optimizer/")]  # noqa: SIM118, not a mapping
 
@@ -146,7 +146,7 @@ def test_another_training_is_not_shared(tmp_path, monkeypatch):
     for seed, parameters in ((0, {}), (1, {}), (0, {"width": 5}), (0, {"epochs": 3})):
         store.run(toy.loss_of, {"where": str(where), **parameters}, seed)
     assert len(where.read_text().split()) == 8 + 8 + 8 + 12
-    assert len(list((store.root / "trained").iterdir())) == 4
+    assert len(list((store.root / "trained").glob("*.safetensors"))) == 4
     assert toy.regression.training_key({}, 0) == ""  # keeps none
     monkeypatch.setenv("CURLNB_THREADS", "2")  # other numerics
     assert not store.begin(toy.loss_of, {"where": str(where)}, 0).trained.exists()
@@ -155,7 +155,7 @@ def test_another_training_is_not_shared(tmp_path, monkeypatch):
 def test_a_kept_trainings_seconds_count_in_every_run_that_looks_at_it(tmp_path):
     store, parameters = Store(tmp_path), {"where": str(tmp_path / "steps")}
     store.run(toy.loss_of, parameters, 0)
-    (kept,) = (tmp_path / "trained").iterdir()
+    (kept,) = (tmp_path / "trained").glob("*.safetensors")
     tensors, state = files.load_tensors(kept)
     files.save_tensors(kept, tensors, state | {"seconds": 1000.0})
     assert store.run(toy.weights_of, parameters, 0)["seconds"] >= 1000
