@@ -69,14 +69,15 @@ def _dry(jobs: list[Job]) -> "pd.DataFrame":
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
     others' rows repeat the metrics of the run of the same form that is most like them.
 
-    Runs have the same form where the same switches are on: what is true, None, or above zero decides which metrics there are.
+    Runs have the same form where the same names are chosen and the same switches are on: a name, what is true, None or above zero decide
+    which metrics there are.
     """
 
     def shown(value: Any) -> Any:
         return value > 0 if isinstance(value, float) else min(value, 3) if isinstance(value, int) else value
 
     def switch(value: Any) -> str:
-        return "text" if isinstance(value, str) else repr(value) if value is None or isinstance(value, bool) else f"{bool(value)}"
+        return repr(value) if value is None or isinstance(value, bool | str) else f"{bool(value)}"
 
     rows = []
     for job in jobs:
