@@ -4,12 +4,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from IPython.display import display
 from matplotlib.figure import Figure
 
 from curlnb.companion import ledger, notebooks, reproduce
-from curlnb.companion.claims import OWN, Claim, display
+from curlnb.companion.claims import OWN, Claim
+from curlnb.companion.claims import display as claims_table
 from curlnb.companion.formatting import ClaimsTable
 from curlnb.data import datasets
 from curlnb.runs import environment
@@ -77,9 +80,15 @@ def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFra
     return table
 
 
-def save_figure(settings: Settings, figure: Figure, name: str) -> None:
-    """Write `figure` to <results>/figures/<notebook>-<name>.svg; the notebook shows it as usual."""
+def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") -> None:
+    """Write `figure` to <results>/figures/<notebook>-<name>.svg and show it here.
+
+    alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the picture to the web page.
+    """
     figure.savefig(_place(settings, "figures", name, "svg"), metadata={"Date": None})
+    if alt:
+        display(figure, metadata={"image/png": {"alt": alt}})
+        plt.close(figure)  # else the cell would show it once more
 
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
@@ -98,7 +107,7 @@ def judge(settings: Settings, rows: Iterable[Claim]) -> ClaimsTable:
     for file, part in ((ledger.FILE, [row for row in rows if row.paper != OWN]), (ledger.OWN_FILE, own)):
         if part or (settings.results / file).exists():
             ledger.record(part, settings.results / file, notebook=settings.notebook, profile=settings.profile, replace_notebook=True)
-    return display(rows)
+    return claims_table(rows)
 
 
 def claims_of_others(settings: Settings) -> pd.DataFrame:

@@ -53,6 +53,47 @@ class TestForm:
         assert not re.search(r"(pypi|npmjs|debian|anaconda|hosted)\.\w+", text)
 
 
+def code_of(path: Path) -> list[tuple[str, set[str]]]:
+    """The code cells: source and tags."""
+    return [("".join(cell["source"]), set(cell["metadata"].get("tags", []))) for cell in cells_of(path) if cell["cell_type"] == "code"]
+
+
+LESSONS = [path for path in NOTEBOOKS if any("exercise" in tags for _, tags in code_of(path))]
+
+
+def test_what_was_made_a_lesson_stays_one():
+    names = {notebooks.name_of(path) for path in LESSONS}
+    assert names >= {name for name in NAMES if name.startswith(("0", "1_curl/"))}
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=notebooks.name_of)
+class TestLesson:
+    """A notebook to learn from is mostly prose, in steps that one can take, and ends with exercises that check themselves."""
+
+    def test_cells_and_lines_are_short(self, path):
+        long = [source.splitlines()[0] for source, _ in code_of(path) if len(source.splitlines()) > 40]
+        wide = [line for cell in cells_of(path) for line in "".join(cell["source"]).splitlines() if len(line) > 100 and "|" not in line]
+        assert long == []
+        assert wide == []
+
+    def test_there_are_at_least_six_words_of_prose_a_line_of_code(self, path):
+        words = sum(len(text.split()) for text in notebooks.sources(path, "markdown"))
+        lines = [line for source, _ in code_of(path) for line in source.splitlines() if line.strip()]
+        assert words >= 6 * len(lines), f"{words} words on {len(lines)} lines of code"
+
+    def test_figures_have_alternative_text(self, path):
+        for cell in cells_of(path):
+            for output in cell.get("outputs", []):
+                if "image/png" in output.get("data", {}):
+                    alt = output.get("metadata", {}).get("image/png", {}).get("alt", "")
+                    assert len(alt.split()) >= 5, "".join(cell["source"])[:80]
+
+    def test_an_exercise_is_a_task_a_solution_and_a_check(self, path):
+        order = [tag for _, tags in code_of(path) for tag in ("exercise", "solution", "check") if tag in tags]
+        assert order == ["exercise", "solution", "check"] * (len(order) // 3)
+        assert 2 <= len(order) // 3 <= 4
+
+
 @pytest.fixture(scope="session")
 def dry_results(tmp_path_factory):
     """One folder for all dry runs of this process: a run that two notebooks share is made once."""
@@ -62,13 +103,26 @@ def dry_results(tmp_path_factory):
 @pytest.mark.parametrize("profile", ["gpu", "paper"])
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
-    """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots unseen."""
+    """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots unseen.
+
+    An exercise's check passes with its solution, and fails with its stub.
+    """
     dry = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(dry_results), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
     for name, value in dry.items():
         monkeypatch.setenv(name, value)
-    lines = "\n".join(notebooks.sources(path)).replace('profile = "quick"', f'profile = "{profile}"')
+    space: dict = {"__name__": "__main__"}
+    stub = ""
     try:
-        exec(compile(lines, str(path), "exec"), {"__name__": "__main__"})
+        for source, tags in code_of(path):
+            code = compile(source.replace('profile = "quick"', f'profile = "{profile}"'), str(path), "exec")
+            if "check" in tags:
+                tried = dict(space)
+                exec(compile(stub, str(path), "exec"), tried)
+                with pytest.raises(AssertionError, match=r"\w"):  # with a message that helps
+                    exec(code, tried)
+            if "exercise" in tags:
+                stub = source
+            exec(code, space)
     finally:
         plt.close("all")
 
