@@ -20,7 +20,8 @@ from typing import Any
 
 from curlnb.companion import reference
 from curlnb.runs import environment
-from curlnb.runs.experiment import Experiment, numerics
+from curlnb.runs.experiment import Experiment
+from curlnb.runs.provenance import numerics
 from curlnb.runs.store import Record
 
 WEIGHTS = ("tau_plus", "beta")  # whose being zero or not is a branch of the losses

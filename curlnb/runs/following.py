@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from curlnb.runs.identity import IdentityError, package_digest
+from curlnb.runs.identity import IdentityError, code_text, package_digest
 from curlnb.runs.source import digest_of, is_ours, module_definitions
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
@@ -150,7 +150,7 @@ class _Follower:
         return ["module", *(part for key, each in own.items() for part in (key, self.digest(each, f"{name}.{key}")))]
 
     def function(self, function: types.FunctionType, name: str) -> list[str]:
-        parts = ["function", *_text(function.__code__, function.__doc__)]
+        parts = ["function", *code_text(function.__code__, function.__doc__)]
         parts += [self.digest(each, f"a default of {name}") for each in (function.__defaults__, function.__kwdefaults__)]
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -162,19 +162,6 @@ class _Follower:
         if wrapped := getattr(function, "__wrapped__", None):
             parts.append(self.digest(wrapped, name))
         return parts
-
-
-def _text(code: types.CodeType, doc: str | None = None) -> Iterator[str]:
-    """What a code object says, without lines, file and docstring."""
-    yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars), str(code.co_flags & 0xFF))
-    yield from (str(code.co_argcount), str(code.co_kwonlyargcount), str(code.co_posonlyargcount))
-    for place, const in enumerate(code.co_consts):
-        if isinstance(const, types.CodeType):
-            yield from _text(const)
-        elif isinstance(const, frozenset):
-            yield repr(sorted(map(repr, const)))
-        else:
-            yield repr(None if place == 0 and const == doc else const)
 
 
 def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

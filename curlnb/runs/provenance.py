@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ from curlnb.runs import devices
 from curlnb.runs.environment import dry, home, threads
 
 
-def numerics(device: torch.device, precision: str, compile: bool) -> dict[str, Any]:
+def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's bits beside code, parameters, seed and data: it is part of the run's key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to TF32, whether the step is compiled, CPU
     threads, ranks that share the batch (torchrun), and torch's version.
     """
-    precision, compiled, _ = devices.admitted(precision, compile and not dry(), device)
+    device = devices.default_device()
+    precision, compiled, _ = devices.admitted(
+        parameters.get("precision", "float32"), bool(parameters.get("compile", False)) and not dry(), device
+    )
     return {
         "device": device.type,
         "precision": precision,

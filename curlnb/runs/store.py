@@ -27,7 +27,7 @@ from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import cpu_threads, default_device, numeric_mode
-from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped, numerics
+from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
 
 Record = dict[str, Any]
 
@@ -188,7 +188,7 @@ class Store:
             "device": str(run.device.type),
             "identity": experiment.identity(parameters, seed),
             "code": experiment.code,
-            "numerics": numerics(full),
+            "numerics": provenance.numerics(full),
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),
             "arrays": sorted(arrays),
