@@ -114,9 +114,8 @@ def experiment(
     this training, the first with given arguments and seed trains, the others look at what it left.
     shares_batch: whether it may run on several ranks, each with its part of every batch (`distributed`).
     """
-    if function is None:
-        return lambda f: Experiment(f, data, training, shares_batch)
-    return Experiment(function, data, training, shares_batch)
+    make = functools.partial(Experiment, data=data, training=training, shares_batch=shares_batch)
+    return make if function is None else make(function)
 
 
 def code_digest(function: Callable[..., Any]) -> str:
