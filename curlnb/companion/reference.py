@@ -16,7 +16,6 @@ import json
 import math
 import random
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -91,14 +90,7 @@ def sample(profile: str, count: int, commit: str, *, seconds: float = 60) -> lis
 
 def present_commit() -> tuple[int, str]:
     """How many commits led to the checkout's, and its name; (0, "") outside a git checkout."""
-    try:
-        said = [
-            subprocess.run(["git", *words], cwd=environment.home(), capture_output=True, text=True, check=True).stdout.strip()
-            for words in (("rev-list", "--count", "HEAD"), ("rev-parse", "HEAD"))
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return 0, ""
-    return int(said[0]), said[1]
+    return int(provenance.git("rev-list", "--count", "HEAD") or 0), provenance.git("rev-parse", "HEAD")
 
 
 def recompute(record: Record) -> list[str]:

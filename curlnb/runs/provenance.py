@@ -59,8 +59,13 @@ def _cpu_name() -> str:
 @functools.cache
 def commit() -> str:
     """The checkout's commit, with a plus where files differ from it; empty outside a git checkout."""
+    return git("describe", "--always", "--dirty=+", "--abbrev=12")
+
+
+def git(*words: str) -> str:
+    """What a git command says of the checkout; empty where it fails, outside a git checkout say."""
     try:
-        answer = subprocess.run(["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=home(), capture_output=True, text=True)
+        answer = subprocess.run(["git", *words], cwd=home(), capture_output=True, text=True)
     except OSError:
         return ""
-    return answer.stdout.strip()
+    return "" if answer.returncode else answer.stdout.strip()
