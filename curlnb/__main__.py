@@ -8,9 +8,15 @@ import sys
 import traceback
 from typing import Any
 
+import torch
+
+from curlnb.companion import notebooks, reference, report, reproduce, restamp
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebook import PROFILES
-from curlnb.runs import environment
+from curlnb.data import datasets
+from curlnb.experiments import all_experiments
+from curlnb.runs import devices, distributed, environment, provenance
+from curlnb.runs.store import default_store
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,14 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
     run = command("run", "compute one run; under torchrun, on all its processes")
     run.add_argument("experiment", help="module.function below curlnb/experiments, images.simclr say")
     run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
-    reproduce = command("reproduce", "run the notebooks and write the report")
-    reproduce.add_argument("notebooks", nargs="*", help="files or folders; default all")
-    reproduce.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
-    reproduce.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
+    again = command("reproduce", "run the notebooks and write the report")
+    again.add_argument("notebooks", nargs="*", help="files or folders; default all")
+    again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
+    again.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
     command("report", "write the report page of the last reproduction again")
-    reference = command("reference", "make a finished reproduction the committed reference")
-    reference.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
-    reference.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
+    kept = command("reference", "make a finished reproduction the committed reference")
+    kept.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
+    kept.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
     given = parser.parse_args(arguments)
     try:
         return _do(given)
@@ -52,61 +58,45 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"--jobs is {text!r}: it must be a whole number of notebooks, 1 or more")
-    return int(text)
-
-
-def _limit(text: str) -> float:
+def _above_zero(option: str, text: str | None, kind: type, what: str) -> Any:
+    """An option's number, or None where the option is not given."""
+    if text is None:
+        return None
     try:
-        minutes = float(text)
+        number = kind(text)
     except ValueError:
-        minutes = math.nan
-    if not (math.isfinite(minutes) and minutes > 0):
-        raise ValueError(f"--limit-minutes is {text!r}: it must be a number of minutes above 0")
-    return minutes
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"{option} is {text!r}: it must be {what}")
+    return number
 
 
 def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        from curlnb.companion import notebooks
-        from curlnb.data import datasets
-
         wanted = {name for path in notebooks.find() for name in notebooks.data_of(path, given.profile)}
         datasets.prepare([name for name in datasets.names() if name in wanted])
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
-        from curlnb.companion.reproduce import reproduce
-
-        jobs, limit = given.jobs and _jobs(given.jobs), given.limit_minutes and _limit(given.limit_minutes)
-        return 1 if reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
+        jobs = _above_zero("--jobs", given.jobs, int, "a whole number of notebooks, 1 or more")
+        limit = _above_zero("--limit-minutes", given.limit_minutes, float, "a number of minutes above 0")
+        return 1 if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
     elif given.command == "report":
-        from curlnb.companion.report import write_report
-
         results = environment.results_root() / given.profile
         if not results.exists():
             raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
-        print(f"Report: {write_report(results, environment.home() / 'results' / 'reference', results / 'report.html')}")
+        print(f"Report: {report.write_report(results, environment.reference_folder(), results / 'report.html')}")
     elif given.command == "reference":
-        from curlnb.companion import reference, restamp
-
         print(restamp.restamp(given.profile, given.experiments) if given.restamp else reference.promote(given.profile))
     return 0
 
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    from curlnb.companion.reference import experiment_named
-    from curlnb.experiments import all_experiments
-    from curlnb.runs import distributed
-    from curlnb.runs.store import default_store
-
     try:
-        experiment = experiment_named(name)
+        experiment = reference.experiment_named(name)
     except (ValueError, ImportError, AttributeError):
         raise ValueError(f"no experiment {name!r}: give module.function of curlnb/experiments, images.simclr say") from None
     if wrong := [word for word in words if "=" not in word]:
@@ -134,11 +124,6 @@ def _value(text: str) -> Any:
 
 def doctor() -> str:
     """A screenful about this machine: device, precision, memory, compiler, data, time."""
-    import torch
-
-    from curlnb.data import datasets
-    from curlnb.runs import devices, provenance
-
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
     about = provenance.machine()
@@ -162,26 +147,19 @@ def doctor() -> str:
 
 def _minutes(profile: str) -> str:
     """What a profile took: here, if it ran here, and for the committed reference; else what it is built for."""
-    from curlnb.companion import notebooks
-    from curlnb.companion.reproduce import machine_seconds, read_status
-
     said = []
-    status, reference = environment.results_root() / profile / "status.json", environment.home() / "results" / "reference" / profile
-    if states := read_status(status):
+    if states := reproduce.read_status(environment.results_root() / profile / "status.json"):
         done = sum(state["state"] == "done" for state in states.values())
-        said.append(f"{machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks")
-    if (reference / "provenance.json").exists():
-        about = json.loads((reference / "provenance.json").read_text())
+        said.append(f"{reproduce.machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks")
+    if about := reproduce.reference_provenance(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
     built_for = {"quick": "at most 60 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}
     return "; ".join(said) or f"not measured yet; built for {built_for[profile]}"
 
 
-def _memory(device: "object") -> str:
-    import torch
-
-    if getattr(device, "type", "") == "cuda":
+def _memory(device: torch.device) -> str:
+    if device.type == "cuda":
         return f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB"
     try:
         return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"

@@ -112,7 +112,7 @@ def judge(settings: Settings, rows: Iterable[Claim]) -> ClaimsTable:
 
 def claims_of_others(settings: Settings) -> pd.DataFrame:
     """The claims that the other notebooks have judged at this profile; those of the committed reference where there are none here yet."""
-    reference = environment.home() / "results" / "reference" / settings.profile / ledger.FILE
+    reference = environment.reference_folder() / settings.profile / ledger.FILE
     for path in [reference] if environment.reference_only() else [settings.results / ledger.FILE, reference]:
         claims = ledger.read(path)
         claims = claims[claims["notebook"] != settings.notebook]
@@ -141,14 +141,14 @@ def present(names: Iterable[str]) -> list[str]:
 
 def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFrame | None:
     """The committed reference table `name` of this notebook at another profile, or None where there is none."""
-    path = environment.home() / "results" / "reference" / profile / "tables" / f"{settings.notebook}-{name}.csv"
+    path = environment.reference_folder() / profile / "tables" / f"{settings.notebook}-{name}.csv"
     return pd.read_csv(path) if path.exists() else None
 
 
 def contents() -> pd.DataFrame:
     """All notebooks in reading order: title, data at quick, and the seconds that the committed reference took."""
     rows = []
-    times = reproduce.reference_seconds()
+    times = reproduce.reference_provenance("quick").get("notebook_seconds", {})
     for path in notebooks.find():
         name = notebooks.name_of(path)
         try:

@@ -39,9 +39,8 @@ def published(
     ValueError where a filter's value occurs in none of the rows that the filters before it leave; it lists the values that do, the
     closest first.
     """
-    wanted_values = (paper, item, dataset, method, setting, metric, source_kind)
     rows, so_far = _table(), ""
-    for column, wanted in zip(_KEYS, wanted_values, strict=True):
+    for column, wanted in zip(_KEYS, (paper, item, dataset, method, setting, metric, source_kind), strict=True):
         if wanted is None:
             continue
         found = rows[rows[column] == wanted]
@@ -51,23 +50,14 @@ def published(
     return rows.reset_index(drop=True)
 
 
-def value(
-    paper: str | None = None,
-    item: str | None = None,
-    dataset: str | None = None,
-    method: str | None = None,
-    setting: str | None = None,
-    metric: str | None = None,
-    source_kind: str | None = None,
-) -> float:
+def value(*given: str | None, **filters: str | None) -> float:
     """The one published number that the filters of `published` select, in the paper's own unit (accuracies in percent).
 
     ValueError where they select none or several rows, or one whose printed value is words.
     """
-    rows = published(paper, item, dataset, method, setting, metric, source_kind)
+    rows = published(*given, **filters)
     if len(rows) > 1:
-        open_columns = {c: rows[c].unique() for c in _KEYS if rows[c].nunique() > 1}
-        choices = "; ".join(f"{column} is one of {_listed(list(values))}" for column, values in open_columns.items())
+        choices = "; ".join(f"{c} is one of {_listed(list(rows[c].unique()))}" for c in _KEYS if rows[c].nunique() > 1)
         raise ValueError(f"{len(rows)} published values, not one: {choices}")
     row = rows.iloc[0]
     if pd.isna(row["value"]):

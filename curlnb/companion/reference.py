@@ -11,11 +11,11 @@ import csv
 import fnmatch
 import functools
 import importlib
+import itertools
 import json
 import math
 import random
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,7 +36,7 @@ ROTATION = 10  # commits within which the sample of `make test` reaches every ex
 
 
 def folder(profile: str) -> Path:
-    return environment.home() / "results" / "reference" / profile
+    return environment.reference_folder() / profile
 
 
 def experiment_named(name: str) -> Experiment:
@@ -90,14 +90,7 @@ def sample(profile: str, count: int, commit: str, *, seconds: float = 60) -> lis
 
 def present_commit() -> tuple[int, str]:
     """How many commits led to the checkout's, and its name; (0, "") outside a git checkout."""
-    try:
-        said = [
-            subprocess.run(["git", *words], cwd=environment.home(), capture_output=True, text=True, check=True).stdout.strip()
-            for words in (("rev-list", "--count", "HEAD"), ("rev-parse", "HEAD"))
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return 0, ""
-    return int(said[0]), said[1]
+    return int(provenance.git("rev-list", "--count", "HEAD") or 0), provenance.git("rev-parse", "HEAD")
 
 
 def recompute(record: Record) -> list[str]:
@@ -123,9 +116,8 @@ def same_machine(record: Record) -> bool:
 def disagreements(old: Record, new: Record) -> list[str]:
     """Metrics in which two records of one run differ: bit for bit where both are of one machine, else beyond the stated tolerance."""
     same = old["machine"] == new["machine"]
-    where = "same" if same else "another"
     return [
-        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference ({where} machine)"
+        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference ({'same' if same else 'another'} machine)"
         for name, value in old["metrics"].items()
         if not agree(value, new["metrics"].get(name), None if same else tolerance(old["experiment"], name))
     ]
@@ -169,12 +161,12 @@ def promote(profile: str = "quick") -> str:
     results, target = environment.results_root() / profile, folder(profile)
     status = read_status(results / "status.json")
     books = [path for path in notebooks.find() if profile == "quick" or status.get(name_of(path), {}).get("state") == "done"]
-    for path in books:
-        if status.get(name_of(path), {}).get("state") != "done":
-            raise ValueError(f"{name_of(path)} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
-        if status[name_of(path)]["inputs"] != inputs_of(path, profile):
-            raise ValueError(f"{name_of(path)} or what it stands on has changed since: run `make reproduce PROFILE={profile}` first")
     names = [name_of(path) for path in books]
+    for name, path in zip(names, books, strict=True):
+        if status.get(name, {}).get("state") != "done":
+            raise ValueError(f"{name} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
+        if status[name]["inputs"] != inputs_of(path, profile):
+            raise ValueError(f"{name} or what it stands on has changed since: run `make reproduce PROFILE={profile}` first")
     lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
     found = [json.loads((results / "runs" / key / "run.json").read_text()) for key in sorted(used)]
@@ -183,7 +175,7 @@ def promote(profile: str = "quick") -> str:
         (fresh / "tables").mkdir(parents=True)
         claims = ledger.read(results / ledger.FILE)
         ledger.write(claims[claims["notebook"].isin(names)], fresh / ledger.FILE)
-        seconds = {name_of(path): status[name_of(path)]["longest"] for path in books}
+        seconds = {name: status[name]["longest"] for name in names}
         write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
         for table in (results / "tables").rglob("*.csv"):
             place = table.relative_to(results / "tables")
@@ -197,18 +189,14 @@ def promote(profile: str = "quick") -> str:
         for piece in fresh.iterdir():  # benchmarks stay where this reproduction made none
             shutil.rmtree(target / piece.name, ignore_errors=True)
             shutil.move(piece, target / piece.name)
-    if profile == "quick":
-        for path in books:
-            write_executed(results / "notebooks" / f"{name_of(path)}.ipynb", path)
+    for name, path in zip(names, books, strict=True) if profile == "quick" else ():
+        write_executed(results / "notebooks" / f"{name}.ipynb", path)
     return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}"
 
 
 def write_runs(found: Iterable[Record], target: Path) -> None:
-    by_experiment: dict[str, list[Record]] = {}
-    for record in found:
-        by_experiment.setdefault(record["experiment"], []).append(record)
-    for name, own in by_experiment.items():
-        own.sort(key=lambda r: (json.dumps(r["parameters"], sort_keys=True), r["seed"]))
+    ordered = sorted(found, key=lambda r: (r["experiment"], json.dumps(r["parameters"], sort_keys=True), r["seed"]))
+    for name, own in itertools.groupby(ordered, key=lambda r: r["experiment"]):
         text = "".join(json.dumps(record) + "\n" for record in own)
         write_atomically(target / f"{name}.jsonl", lambda p, text=text: p.write_text(text))  # type: ignore[misc]
 

@@ -1,6 +1,7 @@
 """`make reproduce`: every notebook in a kernel of its own, resumable, then the report."""
 
 import datetime
+import functools
 import hashlib
 import json
 import math
@@ -55,9 +56,8 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         try:
             needs, inputs = notebooks.needs(path), inputs_of(path, profile)
         except (ValueError, OSError) as error:  # the others can run
-            status.set(
-                name, {"state": "failed", "seconds": 0.0, "cores": 0, "error": printable(error), "log": "", "inputs": "", "judged": 0}
-            )
+            about = {"log": "", "inputs": "", "judged": 0}
+            status.set(name, {"state": "failed", "seconds": 0.0, "cores": 0, "error": printable(error)} | about)
             continue
         before = status.get(name)
         same = before.get("state") == "done" and before.get("inputs") == inputs and before.get("judged") == judged.get(name, 0)
@@ -69,14 +69,11 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     for group, at_once in _schedule(todo, cores, jobs):
         at_once = min(at_once, len(group))
         share = max(1, cores // max(1, at_once))
-
-        def run(path: Path, share: int = share) -> dict[str, Any]:
-            return _run(path, profile, results, limit, share)
-
+        run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share)
         _together(_longest_first(group, status), at_once, run, status)
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
-    page = report.write_report(results, environment.home() / "results" / "reference", results / "report.html")
+    page = report.write_report(results, environment.reference_folder(), results / "report.html")
     print(f"\n{report.verdict_table(ledger.read_or_set_aside(results / ledger.FILE, print))}\n\nReport: {page}")
     failed = [name for name in map(name_of, paths) if status.get(name).get("state") != "done"]
     for name in failed:
@@ -90,25 +87,17 @@ def _schedule(todo: Mapping[Path, notebooks.Needs], cores: int, jobs: int | None
 
     A notebook that runs beside others gets its share of the cores, so that all cores are busy while one of them imports or draws.
     """
-    beside = [path for path, needs in todo.items() if not needs.alone and not needs.last]
-    one_by_one: list[Path] = []
-    if jobs is None and default_device().type != "cpu":  # two that train might not both find room on the GPU
-        one_by_one = [path for path in beside if todo[path].trains]
-        beside = [path for path in beside if not todo[path].trains]
-    alone = [path for path, needs in todo.items() if needs.alone and not needs.last]
-    last = [path for path, needs in todo.items() if needs.last]
-    return [(beside, jobs or min(cores, MOST_ABREAST)), (one_by_one, 1), (alone, 1), (last, 1)]
+    one_at_a_time = jobs is None and default_device().type != "cpu"  # two that train might not both find room on the GPU
+    turns: list[list[Path]] = [[], [], [], []]
+    for path, needs in todo.items():
+        turns[3 if needs.last else 2 if needs.alone else 1 if one_at_a_time and needs.trains else 0].append(path)
+    return list(zip(turns, (jobs or min(cores, MOST_ABREAST), 1, 1, 1), strict=True))
 
 
 def _longest_first(paths: list[Path], status: "_Status") -> list[Path]:
     """Ordered by the seconds that they took here or for the reference, so that no long one is left over at the end."""
-    reference = reference_seconds()
-
-    def seconds(path: Path) -> float:
-        name = name_of(path)
-        return status.get(name).get("longest") or reference.get(name, math.inf)
-
-    return sorted(paths, key=seconds, reverse=True)
+    reference = reference_provenance("quick").get("notebook_seconds", {})
+    return sorted(paths, key=lambda path: status.get(name_of(path)).get("longest") or reference.get(name_of(path), math.inf), reverse=True)
 
 
 def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:
@@ -119,10 +108,8 @@ def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, A
             for future in as_completed(futures):
                 outcome, name = future.result(), futures[future]
                 status.set(name, outcome)
-                print(
-                    f"  {name}: " + (f"FAILED: {outcome['error']}" if outcome["error"] else f"done in {outcome['seconds']:.0f} s"),
-                    flush=True,
-                )
+                said = f"FAILED: {outcome['error']}" if outcome["error"] else f"done in {outcome['seconds']:.0f} s"
+                print(f"  {name}: {said}", flush=True)
         except BaseException:  # Ctrl-C above all
             for future in futures:
                 future.cancel()
@@ -170,10 +157,10 @@ def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
     return sum(state["seconds"] * state.get("cores", cores) / cores for state in states.values() if state["state"] == "done")
 
 
-def reference_seconds() -> dict[str, float]:
-    """The seconds that the notebooks of the committed quick reference took, by name."""
-    path = environment.home() / "results" / "reference" / "quick" / "provenance.json"
-    return json.loads(path.read_text()).get("notebook_seconds", {}) if path.exists() else {}
+def reference_provenance(profile: str) -> dict[str, Any]:
+    """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
+    path = environment.reference_folder() / profile / "provenance.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def inputs_of(path: Path, profile: str) -> str:
@@ -181,7 +168,7 @@ def inputs_of(path: Path, profile: str) -> str:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
     home = environment.home()
-    others = [home / "requirements.lock", *(home / "data").glob("*.json"), *(home / "results" / "reference" / "gpu").rglob("*.csv")]
+    others = [home / "requirements.lock", *(home / "data").glob("*.json"), *(environment.reference_folder() / "gpu").rglob("*.csv")]
     around = [file.read_text() for file in sorted([*others, Path(__file__).with_name("published.csv")]) if file.exists()]
     text = json.dumps([cells, package, around, provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", ""), profile])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ from typing import Any
 
 from curlnb.companion import reference
 from curlnb.runs import environment
-from curlnb.runs.experiment import Experiment, numerics
+from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Record
 
 WEIGHTS = ("tau_plus", "beta")  # whose being zero or not is a branch of the losses
@@ -122,7 +122,4 @@ def _renew(name: str, own: list[Record], profile: str) -> None:
     for record in own:
         record["code"] = experiment.code
         record["identity"] = experiment.identity(record["parameters"], record["seed"])
-        if "numerics" not in record:  # made before records held them: what the machine's entry says
-            made = {name: record["machine"][name] for name in ("torch", "threads", "precision", "compiled") if name in record["machine"]}
-            record["numerics"] = numerics(record["parameters"]) | {"device": record["device"], "precision": "float32"} | made
     reference.write_runs(own, reference.folder(profile) / "runs")

@@ -1,12 +1,15 @@
-"""Calls on the workers of a Dask cluster: what `sweep` uses where a scheduler is named. See docs/cluster.md."""
+"""A sweep's runs on the workers of a Dask cluster, where a scheduler is named. See docs/cluster.md."""
 
 import logging
+import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
+
+from curlnb.runs.executors import Job, Outcome, SweepError, work
 
 SECONDS = 30  # within which a scheduler must answer
 
@@ -45,58 +48,69 @@ def connect(address: str) -> Any:
     return _CLIENTS[address]
 
 
-def outcomes(client: Any, function: Callable[..., Any], calls: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any] | None]:
-    """Call function(*arguments) on the workers for each named call; yield (name, result or exception) as they end, None while waiting.
+class Cluster:
+    """The executor (`executors.Executor`) on the workers behind `client`, with the same code, data and store.
 
-    A call whose worker dies, also while it only waits there, is given to another, as often as the scheduler's `allowed-failures` says (3
-    by default). A call that raises is not repeated. Where workers offer the resource GPU each call takes one of it, so that a GPU has one
-    call at a time. None comes about once a second. Raises ClusterError when the scheduler is lost.
+    A job whose worker dies, also while it only waits there, is given to another, as often as the scheduler's `allowed-failures` says (3
+    by default). A job that raises is not repeated. Where workers offer the resource GPU each job takes one of it, so that a GPU has one
+    job at a time. Raises ClusterError when the scheduler is lost.
     """
-    lost = ClusterError(f"the Dask scheduler at {client.scheduler.address if client.scheduler else 'its address'} is lost")
-    if client.status != "running":
-        raise lost
-    try:
-        wake = client.submit(int, pure=False)  # an adaptive cluster starts workers only where work waits
-        while not (workers := client.scheduler_info()["workers"]):  # of a queue or of an adaptive cluster, say
-            yield None
-            time.sleep(1)
-        resources = {"GPU": 1} if any("GPU" in worker["resources"] for worker in workers.values()) else None
-        del wake
-        mark = uuid.uuid4().hex[:8]  # a name that failed once is not remembered as failed
-        futures = {
-            client.submit(function, *arguments, key=f"{name}-{mark}", pure=False, resources=resources): name
-            for name, arguments in calls.items()
-        }
-    except (OSError, CancelledError):
-        raise lost from None
-    try:
-        told = time.monotonic()
-        while futures:
-            ended = [future for future in futures if future.status in ("finished", "error", "cancelled")]
-            for future in ended:
-                yield futures[future], _outcome(future, lost)
-                del futures[future]
-            if client.status != "running":  # it then cancels what it waits for
-                raise lost
-            if not ended:
-                time.sleep(0.1)
-            if time.monotonic() - told > 1:
-                told = time.monotonic()
-                yield None
-    finally:
-        if client.status == "running":
-            client.cancel(list(futures))
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
+        client, scheduler = self.client, self.client.scheduler
+        lost = ClusterError(f"the Dask scheduler at {scheduler.address if scheduler else 'its address'} is lost")
+        if client.status != "running":
+            raise lost
+        try:
+            wake = client.submit(int, pure=False)  # an adaptive cluster starts workers only where work waits
+            while not (workers := client.scheduler_info()["workers"]):  # of a queue or of an adaptive cluster, say
+                time.sleep(1)
+            resources = {"GPU": 1} if any("GPU" in worker["resources"] for worker in workers.values()) else None
+            del wake
+            mark = uuid.uuid4().hex[:8]  # a name that failed once is not remembered as failed
+            how = {"pure": False, "resources": resources}
+            futures = {client.submit(work, job.sent(), patient, key=f"{job.key}-{mark}", **how): job for job in jobs}
+        except (OSError, CancelledError):
+            raise lost from None
+        try:
+            while futures:
+                ended = [future for future in futures if future.status in ("finished", "error", "cancelled")]
+                for future in ended:
+                    yield futures[future], _outcome(future, futures[future], lost)
+                    del futures[future]
+                if client.status != "running":  # it then cancels what it waits for
+                    raise lost
+                if not ended:
+                    time.sleep(0.1)
+        finally:
+            if client.status == "running":
+                client.cancel(list(futures))
 
 
-def _outcome(future: Any, lost: ClusterError) -> Any:
+def _outcome(future: Any, job: Job, lost: ClusterError) -> Outcome:
     from distributed import KilledWorker
 
     try:
-        if future.status != "error":
-            return future.result(timeout=60)
-        error = future.exception(timeout=60)
+        if future.status == "error":
+            error = future.exception(timeout=60)
+            return RuntimeError("every worker that was given it died, out of memory perhaps") if isinstance(error, KilledWorker) else error
+        finished = future.result(timeout=60)
     except (OSError, CancelledError):  # TimeoutError is an OSError
         raise lost from None
-    if isinstance(error, KilledWorker):
-        return RuntimeError("every worker that was given it died, out of memory perhaps")
-    return error
+    if finished and not _visible(job):
+        return SweepError(f"a worker finished it, but not in {job.store.root}: all must share that folder")
+    return finished
+
+
+def _visible(job: Job) -> bool:
+    """Whether the finished run is in the store as seen from here; a network file system may take a moment to show it."""
+    for _ in range(20):
+        if job.find() is not None:
+            return True
+        time.sleep(0.5)
+        if job.store.root.exists():
+            os.listdir(job.store.root)  # has the folder looked up anew
+    return False

@@ -223,11 +223,10 @@ def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
     among: all experiments, of which the message names those that can share a batch.
     """
     count = max(ranks(), int(os.environ.get("WORLD_SIZE", 1)))
-    if count == 1 or experiment.shares_batch:
-        return
-    able = ", ".join(other.name for other in among if other.shares_batch)
-    advice = f"; {able} can" if able else ""
-    raise ValueError(f"{experiment.name} cannot be shared by {count} processes, which would compute it {count} times: use one{advice}")
+    if count > 1 and not experiment.shares_batch:
+        able = ", ".join(other.name for other in among if other.shares_batch)
+        advice = f"; {able} can" if able else ""
+        raise ValueError(f"{experiment.name} cannot be shared by {count} processes, which would compute it {count} times: use one{advice}")
 
 
 def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:

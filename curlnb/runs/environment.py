@@ -36,6 +36,11 @@ def results_root() -> Path:
     return results_folder() / "dry" if dry() else results_folder()  # noise must not be taken for results
 
 
+def reference_folder() -> Path:
+    """The committed results, a folder for each profile."""
+    return home() / "results" / "reference"
+
+
 def notebook_name() -> str:
     """The running notebook, as `1_curl/4.1_surrogate_bound`, or the empty string where nobody said."""
     return os.environ.get("CURLNB_NOTEBOOK", "")

@@ -1,11 +1,9 @@
-"""Where a sweep's runs are computed: in this process, in local processes, or on the workers of a Dask cluster. One interface for all.
+"""Where a sweep's runs are computed: in this process, in local processes, or on a Dask cluster (`cluster`). One interface for all.
 
 The local processes are a plain pool, not a local Dask cluster: both take the seconds that importing torch takes, and the pool needs no
 scheduler, port or extra package, and ends with its parent.
 """
 
-import contextlib
-import importlib
 import os
 import platform
 import threading
@@ -20,10 +18,8 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from curlnb.runs import cluster
 from curlnb.runs.devices import keep_memory
 from curlnb.runs.experiment import Experiment
-from curlnb.runs.source import is_ours
 from curlnb.runs.store import Record, Store
 
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
@@ -101,13 +97,6 @@ class Processes:
             self._pools[self.count] = ProcessPoolExecutor(self.count, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),))
         return self._pools[self.count]
 
-    def warm(self, experiment: Experiment) -> None:
-        """Have the workers start, and import the experiment's module, while the caller does something else."""
-        if is_ours(experiment.function.__module__):
-            for _ in range(self.count):
-                with contextlib.suppress(BrokenProcessPool):
-                    self.pool().submit(importlib.import_module, experiment.function.__module__)
-
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
         waiting, deaths = deque(jobs), 0
         busy: dict[Future[bool], Job] = {}
@@ -115,7 +104,7 @@ class Processes:
             dead = False
             while waiting and len(busy) < self.count:
                 try:
-                    busy[self.pool().submit(_work, waiting[0].sent(), patient)] = waiting[0]
+                    busy[self.pool().submit(work, waiting[0].sent(), patient)] = waiting[0]
                     waiting.popleft()
                 except BrokenProcessPool:  # a worker died between runs
                     dead = True
@@ -140,56 +129,21 @@ class Processes:
                     return
 
 
-class Cluster:
-    """The workers of a Dask cluster behind `client`, which need the same code and data and see the store at the same path."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
-        left = {job.key: job for job in jobs}
-        calls = {key: (job.sent(), patient) for key, job in left.items()}
-        for outcome in cluster.outcomes(self.client, _work_in_turn, calls):
-            if outcome is None:
-                continue
-            job, result = left[outcome[0]], outcome[1]
-            if result is True and not _visible(job):
-                yield job, SweepError(f"a worker finished it, but not in {job.store.root}: all must share that folder")
-            else:
-                yield job, result
-
-
-def _visible(job: Job) -> bool:
-    """Whether the finished run is in the store as seen from here; a network file system may take a moment to show it."""
-    for _ in range(20):
-        if job.find() is not None:
-            return True
-        time.sleep(0.5)
-        if job.store.root.exists():
-            os.listdir(job.store.root)  # has the folder looked up anew
-    return False
-
-
 # --- on the other side ------------------------------------------------------------------------------------------------
-
-
-def _work(sent: bytes, patient: bool) -> bool:
-    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`."""
-    experiment, root, parameters, seed, key, settings = cloudpickle.loads(sent)
-    os.environ.update(settings)
-    if experiment.key(parameters, seed) != key:
-        raise SweepError(
-            f"the worker on {platform.node()} has other code, data or numerics for {experiment.name}: give it the same checkout"
-        )
-    return Store(root).run(experiment, parameters, seed, wait=patient) is not None
-
 
 _ONE_AT_A_TIME = threading.Lock()  # a run sets its process's seed and threads, and a Dask worker may have several threads
 
 
-def _work_in_turn(sent: bytes, patient: bool) -> bool:
+def work(sent: bytes, patient: bool) -> bool:
+    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`."""
     with _ONE_AT_A_TIME:
-        return _work(sent, patient)
+        experiment, root, parameters, seed, key, settings = cloudpickle.loads(sent)
+        os.environ.update(settings)
+        if experiment.key(parameters, seed) != key:
+            raise SweepError(
+                f"the worker on {platform.node()} has other code, data or numerics for {experiment.name}: give it the same checkout"
+            )
+        return Store(root).run(experiment, parameters, seed, wait=patient) is not None
 
 
 def _prepare(parent: int) -> None:

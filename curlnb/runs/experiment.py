@@ -8,6 +8,7 @@ objective, optimisation) is one argument in the code and several parameters of t
 import dataclasses
 import functools
 import hashlib
+import importlib
 import inspect
 import json
 import types
@@ -18,10 +19,9 @@ from typing import Any
 
 import torch
 
-from curlnb.runs import provenance
-from curlnb.runs.devices import default_device
 from curlnb.runs.following import follow, installed
 from curlnb.runs.identity import package_digest
+from curlnb.runs.provenance import numerics
 from curlnb.runs.source import digest_of, is_ours
 
 
@@ -74,8 +74,7 @@ class Experiment:
         looked up by it. An own part, a function given as a parameter say, counts by all that it reaches (`following`).
         """
         full = self.parameters(parameters)
-        asked = {name: value for name, value in full.items() if _differs(value, self.defaults[name])}
-        return _hash([self.name, as_json(asked), int(seed), self.data(full)])
+        return _hash([self.name, _asked(full, self.defaults), int(seed), self.data(full)])
 
     @property
     def code(self) -> str:
@@ -90,9 +89,9 @@ class Experiment:
         """Name of the training that it shares with all experiments of the same `training`; empty where it has none."""
         if self.training is None:
             return ""
-        full, own = self.parameters(parameters), _parameters_of(self.training)
-        asked = {name: full[name] for name, default in own.items() if _differs(full[name], default)}
-        return _hash([as_json(asked), int(seed), self.data(full), code_digest(self.training), numerics(full)])
+        full = self.parameters(parameters)
+        asked = _asked(full, _parameters_of(self.training))
+        return _hash([asked, int(seed), self.data(full), code_digest(self.training), numerics(full)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process by name where it can be imported there; else by value, with the function (cloudpickle)."""
@@ -115,14 +114,8 @@ def experiment(
     this training, the first with given arguments and seed trains, the others look at what it left.
     shares_batch: whether it may run on several ranks, each with its part of every batch (`distributed`).
     """
-    if function is None:
-        return lambda f: Experiment(f, data, training, shares_batch)
-    return Experiment(function, data, training, shares_batch)
-
-
-def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a run's last bits beside its code: see `provenance.numerics`."""
-    return provenance.numerics(default_device(), parameters.get("precision", "float32"), bool(parameters.get("compile", False)))
+    make = functools.partial(Experiment, data=data, training=training, shares_batch=shares_batch)
+    return make if function is None else make(function)
 
 
 def code_digest(function: Callable[..., Any]) -> str:
@@ -131,7 +124,7 @@ def code_digest(function: Callable[..., Any]) -> str:
     Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a new function beside those in use leaves
     finished runs valid; neither does the place of a definition.
     """
-    groups = [follow(group, group.__name__) for group, _ in groups_of(function).values()]
+    groups = [follow(group, group.__name__) for group in groups_of(function).values()]
     if is_ours(function.__module__):
         return digest_of(package_digest(function.__module__, function.__name__), *groups)
     return digest_of(follow(function, function.__name__), *groups)
@@ -141,14 +134,17 @@ def code_digest(function: Callable[..., Any]) -> str:
 
 
 @functools.cache
-def groups_of(function: Callable[..., Any]) -> dict[str, tuple[type, Any]]:
-    """The function's parameters that are annotated with a dataclass: name -> the dataclass and the default, None where it has none."""
+def groups_of(function: Callable[..., Any]) -> dict[str, type]:
+    """The function's parameters that are annotated with a dataclass, and the dataclass."""
     parameters = inspect.signature(function).parameters
     if not any(p.annotation is not p.empty for p in parameters.values()):
         return {}
     hints = typing.get_type_hints(function)
-    found = {name: hints[name] for name in parameters if isinstance(hints.get(name), type) and dataclasses.is_dataclass(hints[name])}
-    return {n: (group, None if (d := parameters[n].default) is inspect.Parameter.empty else d) for n, group in found.items() if n != "run"}
+    return {
+        name: hints[name]
+        for name in parameters
+        if name != "run" and isinstance(hints.get(name), type) and dataclasses.is_dataclass(hints[name])
+    }
 
 
 def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -158,7 +154,10 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
     for name, parameter in inspect.signature(function).parameters.items():
         if name in ("run", "seed") or parameter.kind is parameter.VAR_KEYWORD:
             continue
-        own = {name: parameter.default} if name not in groups else _fields(*groups[name])
+        own = {name: parameter.default}
+        if name in groups:
+            own = {f.name: parameter.empty if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(groups[name])}
+            own = {field: getattr(parameter.default, field, default) for field, default in own.items()}
         if twice := set(own) & set(found):
             raise StoreError(
                 f"{function.__name__} has the parameter {min(twice)!r} twice: the fields of its groups need names of their own"
@@ -167,25 +166,16 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
-def _fields(group: type, default: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for f in dataclasses.fields(group):
-        empty = f.default if f.default is not dataclasses.MISSING else inspect.Parameter.empty
-        fields[f.name] = getattr(default, f.name) if default is not None else empty
-    return fields
-
-
 def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The function's arguments out of a run's `parameters`: fields in their groups, the rest as they are."""
-    arguments: dict[str, Any] = {}
-    groups = groups_of(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name in groups:
-            group = groups[name][0]
-            arguments[name] = group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)})
-        elif name in parameters and parameter.kind is not parameter.VAR_KEYWORD:
-            arguments[name] = parameters[name]
-    return arguments
+    arguments = {name: parameters[name] for name in inspect.signature(function).parameters if name in parameters}
+    groups = groups_of(function).items()
+    return arguments | {name: group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)}) for name, group in groups}
+
+
+def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
+    """Those of the parameters that differ from their defaults, as JSON."""
+    return as_json({name: parameters[name] for name, default in defaults.items() if _differs(parameters[name], default)})
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
@@ -217,6 +207,4 @@ def _hash(value: Any) -> str:
 
 
 def _named(module: str, name: str) -> Experiment:
-    import importlib
-
     return getattr(importlib.import_module(module), name)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from curlnb.runs.identity import IdentityError, package_digest
+from curlnb.runs.identity import IdentityError, code_text, package_digest
 from curlnb.runs.source import digest_of, is_ours, module_definitions
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
@@ -72,13 +72,13 @@ class _Follower:
     def parts(self, value: Any, name: str) -> list[str]:
         if isinstance(value, types.ModuleType):
             return self.module(value, name)
-        home = getattr(value, "__module__", None) or ""
-        if isinstance(value, type):
-            return self.type(value, name)
-        if isinstance(value, types.FunctionType):
-            if is_ours(home) and "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>":
-                return ["package", package_digest(home, value.__qualname__.split(".")[0]), *value.__qualname__.split(".")[1:]]
-            return [home, value.__qualname__] if installed(home) else self.function(value, name)
+        if isinstance(value, type | types.FunctionType):
+            home, (first, *inner) = value.__module__ or "", value.__qualname__.split(".")
+            if is_ours(home) and "<locals>" not in inner and value.__name__ != "<lambda>":
+                return ["package", package_digest(home, first), *inner]
+            if installed(home):
+                return [home, value.__qualname__]
+            return self.type(value, name) if isinstance(value, type) else self.function(value, name)
         if isinstance(value, torch.Tensor):
             content = value.detach().cpu().contiguous()
             raw = content.view(torch.uint8).numpy().tobytes() if content.dim() else repr(content.item()).encode()
@@ -91,10 +91,7 @@ class _Follower:
             return [type(value).__name__, repr(value)]
         if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property | functools.cached_property):
             return [type(value).__name__, str(value.digest)]
-        if isinstance(value, types.BuiltinFunctionType | np.ufunc) or type(value).__name__ in (
-            "builtin_function_or_method",
-            "method_descriptor",
-        ):
+        if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | np.ufunc):
             return ["built-in", str(getattr(value, "__module__", "")), getattr(value, "__qualname__", "") or value.__name__]
         return self.container(value, name)
 
@@ -110,13 +107,11 @@ class _Follower:
             return ["partial", *(self.digest(each, f"{name}'s part") for each in (value.func, value.args, value.keywords))]
         if isinstance(value, types.MethodType):
             return ["method", self.digest(value.__func__, name), self.digest(value.__self__, f"{name}'s object")]
-        if isinstance(value, staticmethod | classmethod):
-            return [kind, self.digest(value.__func__, name)]
         if isinstance(value, property):
             return [kind, *(self.digest(each, name) for each in (value.fget, value.fset, value.fdel))]
         if isinstance(value, functools.cached_property):
             return [kind, self.digest(value.func, name)]
-        if callable(inner := getattr(value, "__wrapped__", None)):  # functools.cache and its kin; an Experiment
+        if callable(inner := getattr(value, "__wrapped__", None)):  # static and class methods, functools.cache and its kin; an Experiment
             return [kind, self.digest(inner, name)]
         return self.object(value, name)
 
@@ -133,10 +128,6 @@ class _Follower:
         return ["object", self.digest(cls, cls.__qualname__), *(self.digest(vars(value)[k], f"{name}.{k}") for k in vars(value))]
 
     def type(self, cls: type, name: str) -> list[str]:
-        if is_ours(cls.__module__) and "<locals>" not in cls.__qualname__:
-            return ["package", package_digest(cls.__module__, cls.__qualname__.split(".")[0]), *cls.__qualname__.split(".")[1:]]
-        if installed(cls.__module__):
-            return [cls.__module__, cls.__qualname__]
         own = [(key, each) for key, each in vars(cls).items() if key not in _UNTOLD and not isinstance(each, types.GetSetDescriptorType)]
         bases = [self.digest(base, f"a base of {name}") for base in cls.__bases__]
         return ["class", *bases, *(part for key, each in own for part in (key, self.digest(each, f"{name}.{key}")))]
@@ -150,7 +141,7 @@ class _Follower:
         return ["module", *(part for key, each in own.items() for part in (key, self.digest(each, f"{name}.{key}")))]
 
     def function(self, function: types.FunctionType, name: str) -> list[str]:
-        parts = ["function", *_text(function.__code__, function.__doc__)]
+        parts = ["function", *code_text(function.__code__, function.__doc__)]
         parts += [self.digest(each, f"a default of {name}") for each in (function.__defaults__, function.__kwdefaults__)]
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -162,19 +153,6 @@ class _Follower:
         if wrapped := getattr(function, "__wrapped__", None):
             parts.append(self.digest(wrapped, name))
         return parts
-
-
-def _text(code: types.CodeType, doc: str | None = None) -> Iterator[str]:
-    """What a code object says, without lines, file and docstring."""
-    yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars), str(code.co_flags & 0xFF))
-    yield from (str(code.co_argcount), str(code.co_kwonlyargcount), str(code.co_posonlyargcount))
-    for place, const in enumerate(code.co_consts):
-        if isinstance(const, types.CodeType):
-            yield from _text(const)
-        elif isinstance(const, frozenset):
-            yield repr(sorted(map(repr, const)))
-        else:
-            yield repr(None if place == 0 and const == doc else const)
 
 
 def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -194,12 +172,8 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _attribute(name: str, value: Any, steps: list[dis.Instruction]) -> tuple[str, Any]:
-    for step in steps:
-        if (
-            not isinstance(value, types.ModuleType)
-            or step.opname not in ("LOAD_ATTR", "LOAD_METHOD")
-            or not hasattr(value, str(step.argval))
-        ):
+    for step in itertools.takewhile(lambda s: s.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps):
+        if not isinstance(value, types.ModuleType) or not hasattr(value, step.argval):
             break
-        name, value = f"{name}.{step.argval}", getattr(value, str(step.argval))
+        name, value = f"{name}.{step.argval}", getattr(value, step.argval)
     return name, value

@@ -8,6 +8,7 @@ followed at run time by value (`curlnb.runs.following`).
 import ast
 import functools
 import sys
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -32,11 +33,6 @@ def package_digest(module: str, name: str) -> str:
     return digest
 
 
-def module_definitions(module: str) -> list[str]:
-    """Names that a module of this package defines itself."""
-    return list(parse(module).definitions)
-
-
 # --- what is loaded is what the source says ---------------------------------------------------------------------------
 
 _SEEN: dict[tuple[str, str], Any] = {}  # (module, name) -> the object that was found to be its source's
@@ -46,9 +42,8 @@ def _check_loaded(at: Definition) -> None:
     module = sys.modules.get(at.module)
     if module is None or not at.name:
         return
-    live = vars(module).get(at.name)
+    live, seen = vars(module).get(at.name), _SEEN.get((at.module, at.name))
     node = parse(at.module).definitions.get(at.name, [None])[-1]
-    seen = _SEEN.get((at.module, at.name))
     if isinstance(node, ast.ClassDef) and isinstance(live, type):
         now: Any = tuple(live.__dict__.get(name) for child in node.body for name in defined(child))
         same = seen == now if seen is not None else _same_class(live, node)
@@ -80,32 +75,28 @@ def _check_import(place: str, local: str) -> None:
         raise IdentityError(_replaced(place, local))
 
 
-def code_of(value: Any) -> CodeType | None:
+def _function_code(value: Any) -> CodeType | None:
     """The code of a function, through decorators that say what they wrap, or None."""
     for _ in range(20):
-        if isinstance(code := getattr(value, "__code__", None), CodeType):
-            wrapped = getattr(value, "__wrapped__", None)
-            if wrapped is None:
-                return code
-            value = wrapped
-        else:
-            value = next((v for n in ("__wrapped__", "__func__", "fget", "func") if (v := getattr(value, n, None)) is not None), None)
+        code, wrapped = getattr(value, "__code__", None), getattr(value, "__wrapped__", None)
+        if wrapped is None and isinstance(code, CodeType):
+            return code
+        value = next((v for n in ("__wrapped__", "__func__", "fget", "func") if (v := getattr(value, n, None)) is not None), None)
     return None
 
 
 def _is_source(live: Any, node: ast.stmt | None, module: ModuleType) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        code = code_of(live)
-        return code is not None and _same_code(code, _compiled(module.__name__, node))
+        return _same_code(_function_code(live), _codes(module.__name__).get(node.name))
     if not isinstance(node, ast.Assign | ast.AnnAssign):
         return True
-    value = node.value
+    value, target = node.value, node.targets[0] if isinstance(node, ast.Assign) else node.target
     if value is None or (isinstance(value, ast.Dict | ast.List | ast.Set) and not ast.unparse(value)[1:-1]):
         return True  # an empty container is a cache, which fills
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     scope = dict(vars(module))
     try:
-        exec(compile(ast.Module([*parse(module.__name__).import_nodes, node], []), "<constant>", "exec", dont_inherit=True), scope)
+        imports = [each for each in parse(module.__name__).tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+        exec(compile(ast.Module([*imports, node], []), "<constant>", "exec", dont_inherit=True), scope)
         return not isinstance(target, ast.Name) or _alike(scope[target.id], live)
     except Exception:  # what needs more than the module's names, or has no truth value
         return True
@@ -127,29 +118,35 @@ def _alike(said: Any, live: Any) -> bool:
 
 
 def _same_class(live: type, node: ast.ClassDef) -> bool:
-    for child in node.body:
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            code = code_of(live.__dict__.get(child.name))
-            if code is None or not _same_code(code, _compiled(live.__module__, node, child.name)):
-                return False
-    return True
+    codes = _codes(live.__module__)
+    methods = [child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return all(_same_code(_function_code(live.__dict__.get(name)), codes.get(f"{node.name}.{name}")) for name in methods)
 
 
-def _compiled(module: str, node: ast.stmt, method: str = "") -> CodeType:
-    """The code of a definition or of a class's method, compiled beside the module's imports, since calls of modules compile otherwise."""
-    code: CodeType = compile(ast.Module([*parse(module).import_nodes, node], []), "<source>", "exec", dont_inherit=True)
-    for name in (getattr(node, "name", ""), method) if method else (getattr(node, "name", ""),):
-        code = [const for const in code.co_consts if isinstance(const, CodeType) and const.co_name == name][-1]
-    return code
+@functools.cache
+def _codes(module: str) -> dict[str, CodeType]:
+    """The code of the functions and methods of a module's source, by qualified name."""
+    found: dict[str, CodeType] = {}
+    waiting = [compile(parse(module).tree, "<source>", "exec", dont_inherit=True)]
+    for code in waiting:
+        inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+        found |= {each.co_qualname: each for each in inner}
+        waiting += inner
+    return found
 
 
-def _same_code(one: CodeType, other: CodeType) -> bool:
-    if (one.co_code, one.co_names, one.co_varnames, len(one.co_consts)) != (
-        other.co_code,
-        other.co_names,
-        other.co_varnames,
-        len(other.co_consts),
-    ):
-        return False
-    pairs = zip(one.co_consts, other.co_consts, strict=True)
-    return all(_same_code(a, b) if isinstance(a, CodeType) and isinstance(b, CodeType) else repr(a) == repr(b) for a, b in pairs)
+def _same_code(one: CodeType | None, other: CodeType | None) -> bool:
+    return one is not None and other is not None and [*code_text(one)] == [*code_text(other)]
+
+
+def code_text(code: CodeType, doc: str | None = None) -> Iterator[str]:
+    """What a code object says, without lines and file, and without its docstring where that is given."""
+    yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars), str(code.co_flags & 0xFF))
+    yield from (str(code.co_argcount), str(code.co_kwonlyargcount), str(code.co_posonlyargcount))
+    for place, const in enumerate(code.co_consts):
+        if isinstance(const, CodeType):
+            yield from code_text(const)
+        elif isinstance(const, frozenset):
+            yield repr(sorted(map(repr, const)))
+        else:
+            yield repr(None if place == 0 and const == doc else const)

@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ from curlnb.runs import devices
 from curlnb.runs.environment import dry, home, threads
 
 
-def numerics(device: torch.device, precision: str, compile: bool) -> dict[str, Any]:
+def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's bits beside code, parameters, seed and data: it is part of the run's key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to TF32, whether the step is compiled, CPU
     threads, ranks that share the batch (torchrun), and torch's version.
     """
-    precision, compiled, _ = devices.admitted(precision, compile and not dry(), device)
+    device = devices.default_device()
+    precision, compiled, _ = devices.admitted(
+        parameters.get("precision", "float32"), bool(parameters.get("compile", False)) and not dry(), device
+    )
     return {
         "device": device.type,
         "precision": precision,
@@ -55,8 +59,13 @@ def _cpu_name() -> str:
 @functools.cache
 def commit() -> str:
     """The checkout's commit, with a plus where files differ from it; empty outside a git checkout."""
+    return git("describe", "--always", "--dirty=+", "--abbrev=12")
+
+
+def git(*words: str) -> str:
+    """What a git command says of the checkout; empty where it fails, outside a git checkout say."""
     try:
-        answer = subprocess.run(["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=home(), capture_output=True, text=True)
+        answer = subprocess.run(["git", *words], cwd=home(), capture_output=True, text=True)
     except OSError:
         return ""
-    return answer.stdout.strip()
+    return "" if answer.returncode else answer.stdout.strip()

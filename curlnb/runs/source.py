@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "curlnb"
-KEEPERS = {f"{PACKAGE}.runs.{name}" for name in ("cluster", "environment", "executors", "experiment", "files", "following")} | {
-    f"{PACKAGE}.runs.{name}" for name in ("identity", "provenance", "source", "store", "sweep")
-}  # modules that keep numbers and make none; what they define counts by name alone
+_KEEP = "cluster environment executors experiment files following identity provenance source store sweep"
+KEEPERS = {f"{PACKAGE}.runs.{name}" for name in _KEEP.split()}  # they keep numbers and make none; what they define counts by name alone
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}  # says nothing of what is computed, or not in every Python
 
 
@@ -29,11 +28,10 @@ class Definition:
 
 @dataclass
 class Module:
-    file: str = ""
+    tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # local name -> (module, attribute or None)
     statements: list[ast.stmt] = field(default_factory=list)  # what runs at import and defines no name
-    import_nodes: list[ast.stmt] = field(default_factory=list)
 
 
 def digest_of(*parts: str) -> str:
@@ -74,11 +72,10 @@ def parse(module: str) -> Module:
     spec = importlib.util.find_spec(module) if is_ours(module) else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return Module()
-    parsed = Module(spec.origin)
-    for node in ast.parse(Path(spec.origin).read_text()).body:
+    parsed = Module(ast.parse(Path(spec.origin).read_text()))
+    for node in parsed.tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             parsed.imports |= _imported(node, spec.parent or "")
-            parsed.import_nodes.append(node)
         elif names := defined(node):
             for name in names:
                 parsed.definitions.setdefault(name, []).append(node)

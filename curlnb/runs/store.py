@@ -27,7 +27,7 @@ from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import cpu_threads, default_device, numeric_mode
-from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped, numerics
+from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
 
 Record = dict[str, Any]
 
@@ -149,28 +149,27 @@ class Store:
         first: Callable[[], object] = lambda: None,
     ) -> Record | None:
         """As `run`, but without a look at the reference runs. first: called before a run that is not there is computed, under its lock."""
-        folder, trained = self.folder(experiment, parameters, seed), self.begin(experiment, parameters, seed).trained
-        folder.mkdir(parents=True, exist_ok=True)
-        locks = [folder / "lock"]
-        if trained is not None and not trained.exists():  # else two experiments that share a training would both train at once
-            trained.parent.mkdir(parents=True, exist_ok=True)
-            locks.append(trained.with_suffix(".lock"))
+        run = self.begin(experiment, parameters, seed)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        locks = [run.folder / "lock"]
+        if run.trained is not None and not run.trained.exists():  # else two experiments that share a training would both train at once
+            run.trained.parent.mkdir(parents=True, exist_ok=True)
+            locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
                 if (record := self._own(experiment, parameters, seed)) is None:
                     first()
-                    record = self._execute(experiment, parameters, seed, folder)
+                    record = self._execute(experiment, experiment.parameters(parameters), seed, run)
                 return record | {"origin": "computed"}
         except Timeout:
             return None
 
-    def _execute(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, folder: Path) -> Record:
-        for leftover in folder.glob(".*"):  # what a killed writer left half done
+    def _execute(self, experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
+        for leftover in run.folder.glob(".*"):  # what a killed writer left half done
             leftover.unlink(missing_ok=True)
-        full, run, start = experiment.parameters(parameters), self.begin(experiment, parameters, seed), time.perf_counter()
-        earlier = run.load_checkpoint()
+        start, earlier = time.perf_counter(), run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
         with in_force(full, run.device) as threads:
             metrics = experiment.call(run, full, seed)
@@ -178,7 +177,7 @@ class Store:
             raise StoreError(f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept")
         arrays = run.arrays | {f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64) for name, values in run.curve.items()}
         if arrays:
-            files.save_tensors(folder / "arrays.safetensors", arrays, {})
+            files.save_tensors(run.folder / "arrays.safetensors", arrays, {})
         record: Record = {
             "experiment": experiment.name,
             "parameters": as_json(full, digests=False),
@@ -186,15 +185,15 @@ class Store:
             "metrics": metrics,
             "seconds": round(time.perf_counter() - start + (earlier[1].get("seconds", 0.0) if earlier else 0.0), 2),
             "device": str(run.device.type),
-            "identity": experiment.identity(parameters, seed),
+            "identity": experiment.identity(full, seed),
             "code": experiment.code,
-            "numerics": numerics(full),
+            "numerics": provenance.numerics(full),
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),
             "arrays": sorted(arrays),
         }
         run.keep_training()
-        files.write_sealed(folder / "run.json", record)
+        files.write_sealed(run.folder / "run.json", record)
         run.tidy()
         return record
 
@@ -229,7 +228,6 @@ class Store:
         """
         if experiment.training is None:
             raise StoreError(f"{experiment.name} keeps no trained network: `@experiment(training=...)` says which function trains it")
-
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
@@ -246,7 +244,7 @@ def default_store(profile: str = "quick") -> Store:
 
     Where `CURLNB_REFERENCE` is 1 the reference runs are all there is.
     """
-    reference = environment.home() / "results" / "reference" / profile / "runs"
+    reference = environment.reference_folder() / profile / "runs"
     adopt = environment.adopt() or environment.reference_only()
     return Store(environment.results_root() / profile / "runs", reference if adopt else None, environment.reference_only())
 

@@ -6,18 +6,16 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from tqdm.auto import tqdm
 
 from curlnb.runs import cluster, environment
 from curlnb.runs.devices import default_device
-from curlnb.runs.executors import Cluster, Executor, Here, Job, Processes, SweepError
+from curlnb.runs.executors import Executor, Here, Job, Processes, SweepError
 from curlnb.runs.experiment import Experiment, as_json
 from curlnb.runs.store import Record, Store, default_store
-
-if TYPE_CHECKING:
-    import pandas as pd  # imported where a table is made: a worker process makes none
 
 
 def sweep(
@@ -29,7 +27,7 @@ def sweep(
     workers: int | None = None,
     client: Any = None,
     **fixed: Any,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Run `experiment` at every point of `grid` with every seed, computing only what the store does not hold.
 
     grid: a mapping of lists (their product is run), or points (mappings), each of which may carry its own "seeds".
@@ -48,24 +46,18 @@ def sweep(
         return _dry(jobs)
     found = {job.key: job.find() for job in jobs}
     if missing := list({job.key: job for job in jobs if found[job.key] is None}.values()):
-        _compute(missing, _executor(min(len(missing), _workers() if workers is None else workers), workers, client))
-    return _table([_row(job, found[job.key] or job.find()) for job in jobs])
+        _compute(missing, _executor(len(missing), workers, client))
+    return pd.DataFrame([_row(job, found[job.key] or job.find()) for job in jobs])
 
 
 def _job(experiment: Experiment, store: Store, parameters: dict[str, Any], seed: int) -> Job:
     return Job(experiment, store, parameters, seed, experiment.key(parameters, seed))
 
 
-def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.DataFrame(rows)
-
-
 _DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}  # by experiment: values shown, form, record
 
 
-def _dry(jobs: list[Job]) -> "pd.DataFrame":
+def _dry(jobs: list[Job]) -> pd.DataFrame:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
     others' rows repeat the metrics of the run of the same form that is most like them.
 
@@ -92,7 +84,7 @@ def _dry(jobs: list[Job]) -> "pd.DataFrame":
         else:
             last = max(alike, key=lambda each: each[0])[1]
         rows.append(_row(job, {**last, "identity": job.key}))
-    return _table(rows)
+    return pd.DataFrame(rows)
 
 
 def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
@@ -122,10 +114,13 @@ def _workers() -> int:
     return int(value)
 
 
-def _executor(count: int, asked: int | None, client: Any) -> Executor:
-    address = os.environ.get("CURLNB_SCHEDULER") if asked is None else None
-    client = client or (cluster.connect(address) if address else None)
-    return Cluster(client) if client is not None else Processes(count) if count else Here()
+def _executor(runs: int, workers: int | None, client: Any) -> Executor:
+    if client is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
+        client = cluster.connect(address)
+    if client is not None:
+        return cluster.Cluster(client)
+    count = min(runs, _workers() if workers is None else workers)
+    return Processes(count) if count else Here()
 
 
 def _compute(jobs: list[Job], executor: Executor) -> None:

@@ -103,7 +103,7 @@ def test_a_worker_with_other_code_is_refused_in_one_line(client, tmp_path, monke
 
 
 def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["curlnb.runs.executors"], "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=lambda _: None))
 
     class Elsewhere(Store):  # this process and the workers see different folders under one path
         def find(self, *_):
@@ -143,7 +143,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
         cluster.connect(str(tmp_path / "absent.json"))
 
 
-def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_starts_some(client, monkeypatch):
+def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_starts_some(client, tmp_path, monkeypatch):
     seen, real = [], client.scheduler_info
 
     def info(*args, **options):
@@ -154,6 +154,6 @@ def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_sta
         return {"workers": {}} if len(seen) == 1 else real(*args, **options)
 
     monkeypatch.setattr(client, "scheduler_info", info)
-    got = [outcome for outcome in cluster.outcomes(client, abs, {"a": (-3,)}) if outcome]
-    assert got == [("a", 3)]
+    table = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[3], store=Store(tmp_path / "runs"), client=client)
+    assert list(table["twice"]) == [6]
     assert seen[0] == 1, "with no task at the scheduler an adaptive cluster never starts a worker"

@@ -20,8 +20,9 @@ from safetensors import safe_open
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
 from curlnb.runs.executors import Processes, SweepError
-from curlnb.runs.experiment import StoreError, numerics
+from curlnb.runs.experiment import StoreError
 from curlnb.runs.files import write_atomically
+from curlnb.runs.provenance import numerics
 from curlnb.runs.store import Store, default_store, read_reference
 from curlnb.runs.sweep import sweep
 

@@ -1,16 +1,10 @@
-"""`make bench`: how fast, each time as a ratio of two ways measured in turn in one run on the machine at hand.
-
-"The released way" is what the code released with chuang2020 and robinson2021 does: PIL transforms, one image at a time, in a DataLoader
-with two workers; float32; the two views in two forward passes.
-"""
+"""`make bench`: how fast, each time as a ratio of two ways measured in turn in one run on the machine at hand."""
 
 import datetime
 import itertools
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,26 +12,33 @@ from unittest.mock import patch
 
 import bench_control
 import bench_graphs
+import bench_stages
 import bench_text
-import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
-from torch import Tensor, nn
+from bench_steps import (
+    BATCH,
+    TwoViews,
+    in_turn,
+    mini_images,
+    network_and_optimizer,
+    own_embed,
+    own_epoch,
+    released_epoch,
+    released_loader,
+    row,
+)
+from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
-from torchvision import transforms
 
 from curlnb import evaluation, losses
 from curlnb.companion import claims
-from curlnb.data import augment, datasets
-from curlnb.experiments.images import network, simclr
+from curlnb.data import augment
+from curlnb.experiments.images import simclr
 from curlnb.runs import devices, environment, provenance
 from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
 from curlnb.runs.sweep import sweep
-
-BATCH = 256
 
 
 def bench(profile: str = "quick") -> pd.DataFrame:
@@ -59,14 +60,12 @@ def bench(profile: str = "quick") -> pd.DataFrame:
         lambda: exact_average(device),
         lambda: loss_cost(device),
         lambda: loss_compiled(device),
-        lambda: bench_text.sentences_against_padded(device, in_turn),
-        lambda: bench_text.sentences_against_loader(device, in_turn),
-        lambda: bench_graphs.infograph_loss(device, in_turn),
+        lambda: bench_text.sentences_against_padded(device),
+        lambda: bench_text.sentences_against_loader(device),
+        lambda: bench_graphs.infograph_loss(device),
     ]
-    import bench_stages
-
     measured = (compare() for compare in comparisons)
-    for r in itertools.chain(measured, bench_control.frames(device, in_turn), bench_stages.rows(device, small, large)):
+    for r in itertools.chain(measured, bench_control.frames(device), bench_stages.rows(device, small, large)):
         rows.append(r)
         _keep(rows, profile)  # ten minutes' work, should a later row fail
         print(f"{r['what']:62} {r['ours']:>10.4g} against {r['baseline']:>9.4g} {r['unit']:8} ratio {r['ratio']:.2f}", flush=True)
@@ -118,121 +117,13 @@ def precision_check(profile: str) -> pd.DataFrame | None:
     return table
 
 
-def in_turn(ours: Callable[[], object], baseline: Callable[[], object], device: torch.device, *, repeats: int = 5) -> tuple[float, float]:
-    """Median seconds of each, after one warm-up, A B A B ..., so that a drift of the machine touches both alike."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for repeat in range(repeats + 1):
-        for function, kept in zip((ours, baseline), seconds, strict=True):
-            _finish(device)
-            start = time.perf_counter()
-            function()
-            _finish(device)
-            if repeat:
-                kept.append(time.perf_counter() - start)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def _row(what: str, ours: float, baseline: float, unit: str, *, faster_is: str = "higher") -> dict[str, Any]:
-    ratio = ours / baseline if faster_is == "higher" else baseline / ours
-    return {"what": what, "ours": ours, "baseline": baseline, "unit": unit, "ratio": ratio}
-
-
-# --- the released way -------------------------------------------------------------------------------------------------
-
-
-class _TwoViews(Dataset[Any]):
-    """Two augmented views of an image, by PIL, as in the released code."""
-
-    def __init__(self, images: Tensor) -> None:
-        self.images = [Image.fromarray(np.asarray(image.permute(1, 2, 0))) for image in images.cpu()]
-        self.transform = transforms.Compose(
-            [
-                transforms.RandomResizedCrop(32),
-                transforms.RandomHorizontalFlip(),
-                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
-                transforms.RandomGrayscale(p=0.2),
-                transforms.RandomApply([transforms.GaussianBlur(3, (0.1, 2.0))], p=0.5),
-                transforms.ToTensor(),
-                transforms.Normalize(augment.CIFAR10_MEAN, augment.CIFAR10_STD),
-            ]
-        )
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.transform(self.images[index]), self.transform(self.images[index])
-
-
-def _released_loader(images: Tensor) -> DataLoader[Any]:
-    return DataLoader(_TwoViews(images), batch_size=BATCH, shuffle=True, drop_last=True, num_workers=2, persistent_workers=True)
-
-
-def _released_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], device: torch.device) -> None:
-    for first, second in loader:
-        z1, z2 = model(first.to(device))[1], model(second.to(device))[1]
-        loss = losses.info_nce(*losses.pairwise(z1, z2)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-def _epoch(
-    model: nn.Module, embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, images: Tensor, generator: torch.Generator
-) -> None:
-    for batch in images.split(BATCH):
-        if len(batch) == BATCH:
-            _step(embed, optimizer, batch, generator)
-
-
-def _step(embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, batch: Tensor, generator: torch.Generator) -> None:
-    parameters = augment.draw(2 * len(batch), batch.shape[2], batch.shape[3], generator)
-    loss = losses.info_nce(*losses.pairwise(*embed(torch.cat([batch, batch]), parameters).chunk(2))).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
-def _embed(model: nn.Module, device: torch.device, *, precision: str, compile: bool, size: int = 32) -> tuple[Callable[..., Tensor], str]:
-    """The project's own step up to the embeddings; also what the machine admitted of what was asked."""
-
-    def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters, size=size).contiguous(memory_format=torch.channels_last))[1]
-
-    precision, compile, _ = devices.admitted(precision, compile, device)
-    compiled = torch.compile(embed, dynamic=False) if compile else embed
-
-    def cast(*arguments: Any) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            return compiled(*arguments)
-
-    return cast, f"{precision}{', compiled' if compile else ''}"
-
-
-def _model(name: str, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    model = network(name, 3).to(device)
-    return model, torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6, fused=device.type != "mps")
-
-
-def _images(device: torch.device, count: int) -> Tensor:
-    return datasets.load("cifar10-mini", "train", device=device).images[:count]
-
-
 # --- the comparisons --------------------------------------------------------------------------------------------------
 
 
 def augmentation(device: torch.device) -> dict[str, Any]:
     """Views a second of the batched augmentation against PIL in a DataLoader with two workers."""
-    images = _images(device, 4096)
-    loader, generator = _released_loader(images), torch.Generator(device).manual_seed(0)
+    images = mini_images(device, 4096)
+    loader, generator = released_loader(TwoViews(images)), torch.Generator(device).manual_seed(0)
 
     def ours() -> None:
         for batch in images.split(2 * BATCH):
@@ -240,25 +131,25 @@ def augmentation(device: torch.device) -> dict[str, Any]:
             augment.simclr(batch, generator)
 
     a, b = in_turn(ours, lambda: [None for _ in loader], device, repeats=3)
-    return _row("augmentation, batched against PIL with 2 workers", 2 * len(images) / a, 2 * len(images) / b, "views/s")
+    return row("augmentation, batched against PIL with 2 workers", 2 * len(images) / a, 2 * len(images) / b, "views/s")
 
 
 def step_against_released(name: str, device: torch.device, *, compile: bool) -> dict[str, Any]:
     """Views a second end to end, from uint8 images to updated weights, of our step in bf16 against the released way."""
     steps = {"cnn": 16, "resnet18": 2}.get(name, 16) if device.type == "cpu" else 64
-    images = _images(device, steps * BATCH)
-    model, optimizer = _model(name, device)
-    released, its_optimizer = _model(name, device)
-    embed, how = _embed(model, device, precision="bf16", compile=compile)
-    loader, generator = _released_loader(images), torch.Generator(device).manual_seed(0)
+    images = mini_images(device, steps * BATCH)
+    model, optimizer = network_and_optimizer(name, device)
+    released, its_optimizer = network_and_optimizer(name, device)
+    embed, how = own_embed(model, device, precision="bf16", compile=compile)
+    loader, generator = released_loader(TwoViews(images)), torch.Generator(device).manual_seed(0)
     a, b = in_turn(
-        lambda: _epoch(model, embed, optimizer, images, generator),
-        lambda: _released_epoch(released, its_optimizer, loader, device),
+        lambda: own_epoch(model, embed, optimizer, images, generator),
+        lambda: released_epoch(released, its_optimizer, loader, device),
         device,
         repeats=3 if name == "cnn" or device.type != "cpu" else 1,
     )
     views = 2 * (len(images) // BATCH) * BATCH
-    return _row(f"training {name} ({how}) against the released way", views / a, views / b, "views/s")
+    return row(f"training {name} ({how}) against the released way", views / a, views / b, "views/s")
 
 
 def accelerated_step(name: str, device: torch.device, *, compile: bool, crop_before: int | None = None) -> dict[str, Any]:
@@ -269,19 +160,19 @@ def accelerated_step(name: str, device: torch.device, *, compile: bool, crop_bef
     """
     small, crop = name == "cnn", 24 if name == "cnn" else 32
     with devices.cpu_threads(1 if small else None):
-        images = _images(device, BATCH * (4 if small or device.type != "cpu" else 1))
-        (model, optimizer), (plain, its_optimizer) = _model(name, device), _model(name, device)
+        images = mini_images(device, BATCH * (4 if small or device.type != "cpu" else 1))
+        (model, optimizer), (plain, its_optimizer) = network_and_optimizer(name, device), network_and_optimizer(name, device)
         generator = torch.Generator(device).manual_seed(0)
-        fast, how = _embed(model, device, precision="bf16", compile=compile, size=crop)
-        eager, _ = _embed(plain, device, precision="float32", compile=False, size=crop_before or crop)
+        fast, how = own_embed(model, device, precision="bf16", compile=compile, size=crop)
+        eager, _ = own_embed(plain, device, precision="float32", compile=False, size=crop_before or crop)
         a, b = in_turn(
-            lambda: _epoch(model, fast, optimizer, images, generator),
-            lambda: _epoch(plain, eager, its_optimizer, images, generator),
+            lambda: own_epoch(model, fast, optimizer, images, generator),
+            lambda: own_epoch(plain, eager, its_optimizer, images, generator),
             device,
             repeats=5 if small or device.type != "cpu" else 2,
         )
     crops = f", crops of {crop} against eager float32, crops of {crop_before}" if crop_before else " against eager float32"
-    return _row(f"training {name}, {how}{crops}", 2 * len(images) / a, 2 * len(images) / b, "views/s")
+    return row(f"training {name}, {how}{crops}", 2 * len(images) / a, 2 * len(images) / b, "views/s")
 
 
 def compiled_run(device: torch.device) -> dict[str, Any]:
@@ -295,7 +186,7 @@ def compiled_run(device: torch.device) -> dict[str, Any]:
             assert record is not None  # nobody else computes in this folder
             seconds.append(record["seconds"])
     what = "the quick cnn" if small else "a resnet18, ten epochs,"
-    return _row(f"whole run of {what} compiled from cold against eager", seconds[0], seconds[1], "seconds", faster_is="lower")
+    return row(f"whole run of {what} compiled from cold against eager", seconds[0], seconds[1], "seconds", faster_is="lower")
 
 
 def knn_chunked(device: torch.device) -> dict[str, Any]:
@@ -311,7 +202,7 @@ def knn_chunked(device: torch.device) -> dict[str, Any]:
             torch.zeros(10, device=device).index_add_(0, labels[near], (similarity / 0.5).exp()).argmax()
 
     a, b = in_turn(lambda: evaluation.knn(train, labels, test, wanted), one_by_one, device)
-    return _row("kNN evaluation, chunked against a sample at a time", len(test) / a, some / b, "images/s")
+    return row("kNN evaluation, chunked against a sample at a time", len(test) / a, some / b, "images/s")
 
 
 def exact_average(device: torch.device) -> dict[str, Any]:
@@ -327,7 +218,7 @@ def exact_average(device: torch.device) -> dict[str, Any]:
             (scores[rows][:, pair].argmax(1) == (labels[rows] == pair[1]).long()).float().mean()
 
     a, b = in_turn(lambda: evaluation.average_accuracy(scores, labels, 2), sampled, device, repeats=3)
-    return _row("average 2-way accuracy of 3,029 classes, exact against sampled", a, b, "seconds", faster_is="lower")
+    return row("average 2-way accuracy of 3,029 classes, exact against sampled", a, b, "seconds", faster_is="lower")
 
 
 def loss_cost(device: torch.device) -> dict[str, Any]:
@@ -338,7 +229,7 @@ def loss_cost(device: torch.device) -> dict[str, Any]:
         return lambda: loss(*losses.pairwise(*z)).mean().backward()
 
     a, b = in_turn(time_of(losses.hard), time_of(losses.info_nce), device, repeats=20)
-    return _row("hard-negative loss against InfoNCE, forward and backward", a, b, "seconds", faster_is="lower")
+    return row("hard-negative loss against InfoNCE, forward and backward", a, b, "seconds", faster_is="lower")
 
 
 def loss_compiled(device: torch.device) -> dict[str, Any]:
@@ -351,7 +242,7 @@ def loss_compiled(device: torch.device) -> dict[str, Any]:
     compiled = torch.compile(loss, dynamic=False) if devices.admitted("float32", True, device)[1] else loss
     with devices.cpu_threads(1 if device.type == "cpu" else None):
         a, b = in_turn(lambda: compiled(z).backward(), lambda: loss(z).backward(), device, repeats=20)
-    return _row("debiased loss, compiled against eager, forward and backward", 1e3 * a, 1e3 * b, "ms", faster_is="lower")
+    return row("debiased loss, compiled against eager, forward and backward", 1e3 * a, 1e3 * b, "ms", faster_is="lower")
 
 
 def _projections(device: torch.device) -> Tensor:

@@ -1,19 +1,19 @@
 """The row of `make bench` about control: rendered frames a second on one core."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from bench_steps import in_turn, row
 
 from curlnb.data import control_frames
 
 FRAMES = 200
 
 
-def frames(device: torch.device, in_turn: Callable[..., tuple[float, float]]) -> list[dict[str, Any]]:
+def frames(device: torch.device) -> list[dict[str, Any]]:
     """84 x 84 frames of cheetah run a second, one camera kept, without antialiasing and shadows, against dm_control's own call.
 
-    in_turn: `bench.in_turn`. No row where nothing can be rendered; a line says why.
+    No row where nothing can be rendered; a line says why.
     """
     if why := control_frames.problem():
         print(f"frames: {why}")
@@ -30,6 +30,5 @@ def frames(device: torch.device, in_turn: Callable[..., tuple[float, float]]) ->
             plain.render(control_frames.CROP, control_frames.CROP, camera_id=0)
 
     a, b = in_turn(fast, usual, device, repeats=3)
-    a, b = FRAMES / a, FRAMES / 4 / b
     what = f"frames of {control_frames.CROP} pixels, fast, against dm_control's own call"
-    return [{"what": what, "ours": a, "baseline": b, "unit": "frames/s", "ratio": a / b}]
+    return [row(what, FRAMES / a, FRAMES / 4 / b, "frames/s")]

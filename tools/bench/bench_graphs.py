@@ -1,10 +1,10 @@
 """Rows of `make bench` about graphs: InfoGraph's loss as one matrix operation against its loop over nodes."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from bench_steps import in_turn, row
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -35,8 +35,8 @@ def looped_loss(scores: Tensor, own: Tensor, *, beta: float = 0.0, sign: int = 1
     return against.sum() / (nodes * (count - 1)) - aligned
 
 
-def infograph_loss(device: torch.device, in_turn: Callable[..., tuple[float, float]]) -> dict[str, Any]:
-    """Steps a second, forward and backward of the loss on a batch of 128 graphs of MUTAG. in_turn: `bench.in_turn`."""
+def infograph_loss(device: torch.device) -> dict[str, Any]:
+    """Steps a second, forward and backward of the loss on a batch of 128 graphs of MUTAG."""
     part = graphs.load("MUTAG", device).subset(torch.arange(BATCH, device=device))
     generator = torch.Generator(device).manual_seed(0)
     scores = torch.randn(len(part.batch), BATCH, generator=generator, device=device).requires_grad_()
@@ -50,4 +50,4 @@ def infograph_loss(device: torch.device, in_turn: Callable[..., tuple[float, flo
     with devices.cpu_threads(1):  # as runs compute; threads would wait for each other on matrices as small as these
         a, b = in_turn(ours, loop, device)
     what = f"InfoGraph's loss, {BATCH} graphs, {len(part.batch):,} nodes, against a loop over nodes"
-    return {"what": what, "ours": 1 / a, "baseline": 1 / b, "unit": "steps/s", "ratio": b / a}
+    return row(what, 1 / a, 1 / b, "steps/s")

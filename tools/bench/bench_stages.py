@@ -13,11 +13,21 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import bench
 import torch
+from bench_steps import (
+    BATCH,
+    TwoViews,
+    in_turn,
+    mini_images,
+    network_and_optimizer,
+    own_embed,
+    own_epoch,
+    released_epoch,
+    released_loader,
+    row,
+)
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from curlnb import losses
@@ -25,12 +35,11 @@ from curlnb.data import augment
 from curlnb.experiments.images import network
 from curlnb.runs import devices
 
-BATCH = 256
 Stage = tuple[str, Callable[[], object], float, float]  # name, what to time, operations, bytes
 
 
 def rows(device: torch.device, small: str, large: str) -> Iterator[dict[str, Any]]:
-    """All comparisons of this module in `bench`'s form, as they are measured: the small network eager, the large one compiled."""
+    """All comparisons of this module as `row` makes them, as they are measured: the small network eager, the large one compiled."""
     names = {small: False, large: True}
     for name, compile in names.items():
         yield from against_lightly(name, device, compile=compile)
@@ -56,11 +65,13 @@ def against_lightly(name: str, device: torch.device, *, compile: bool) -> Iterat
         print(f"lightly: not compared, {error}")
         return
     count = BATCH * (2 if device.type == "cpu" and name != "cnn" else 16 if device.type == "cpu" else 64)
-    images = bench._images(device, count)
-    (model, optimizer), (its_model, its_optimizer) = bench._model(name, device), bench._model(name, device)
-    embed, how = bench._embed(model, device, precision="bf16", compile=compile)
+    images = mini_images(device, count)
+    (model, optimizer), (its_model, its_optimizer) = network_and_optimizer(name, device), network_and_optimizer(name, device)
+    embed, how = own_embed(model, device, precision="bf16", compile=compile)
     generator = torch.Generator(device).manual_seed(0)
-    loader, criterion = _lightly_loader(images, SimCLRTransform(input_size=32)), NTXentLoss(temperature=0.5)
+    viewed, criterion = _Viewed(images), NTXentLoss(temperature=0.5)
+    viewed.transform = SimCLRTransform(input_size=32)
+    loader = released_loader(viewed)
 
     def lightly_epoch() -> None:
         for first, second in loader:
@@ -69,24 +80,16 @@ def against_lightly(name: str, device: torch.device, *, compile: bool) -> Iterat
             its_optimizer.step()
             its_optimizer.zero_grad()
 
-    a, b = bench.in_turn(
-        lambda: bench._epoch(model, embed, optimizer, images, generator), lightly_epoch, device, repeats=3 if name == "cnn" else 1
-    )
-    yield bench._row(f"training {name} ({how}) against lightly's SimCLR", 2 * count / a, 2 * count / b, "views/s")
+    a, b = in_turn(lambda: own_epoch(model, embed, optimizer, images, generator), lightly_epoch, device, repeats=3 if name == "cnn" else 1)
+    yield row(f"training {name} ({how}) against lightly's SimCLR", 2 * count / a, 2 * count / b, "views/s")
 
 
-class _Viewed(bench._TwoViews):
+class _Viewed(TwoViews):
     """Two views of an image by lightly's transform, which returns them as a list."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         first, second = self.transform(self.images[index])
         return first, second
-
-
-def _lightly_loader(images: Tensor, transform: Any) -> DataLoader[Any]:
-    data = _Viewed(images)
-    data.transform = transform
-    return DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=2, persistent_workers=True)
 
 
 # --- the ceiling, and each stage's share of it ------------------------------------------------------------------------
@@ -103,8 +106,8 @@ def ceiling(device: torch.device) -> tuple[dict[str, float], list[dict[str, Any]
     return (
         rate,
         [
-            bench._row("ceiling: matrix product, bf16 against float32", rate["bf16"] / 1e9, rate["float32"] / 1e9, "GFLOP/s"),
-            bench._row("ceiling: copy, in memory against in the cache", bandwidth / 1e9, cached / 1e9, "GB/s"),
+            row("ceiling: matrix product, bf16 against float32", rate["bf16"] / 1e9, rate["float32"] / 1e9, "GFLOP/s"),
+            row("ceiling: copy, in memory against in the cache", bandwidth / 1e9, cached / 1e9, "GB/s"),
         ],
     )
 
@@ -121,7 +124,7 @@ def _copy(size: int, device: torch.device) -> Callable[[], object]:
 
 def _seconds(function: Callable[[], object], device: torch.device, *, repeats: int = 7) -> float:
     """The least time of several: what the machine can do, not what else was going on."""
-    return min(bench.in_turn(function, lambda: None, device, repeats=1)[0] for _ in range(repeats))
+    return min(in_turn(function, lambda: None, device, repeats=1)[0] for _ in range(repeats))
 
 
 def stages(name: str, device: torch.device, rate: dict[str, float], *, compile: bool) -> Iterator[dict[str, Any]]:
@@ -129,15 +132,15 @@ def stages(name: str, device: torch.device, rate: dict[str, float], *, compile: 
     precision, compile, _ = devices.admitted("bf16", compile, device)
     for stage, run, operations, moved in _stages(name, device, precision, compile):
         least = max(operations / rate[precision], _seconds(_copy(int(moved / 2), device), device))
-        yield bench._row(f"share of the ceiling, {name}: {stage}", 1e3 * _seconds(run, device), 1e3 * least, "ms", faster_is="lower")
+        yield row(f"share of the ceiling, {name}: {stage}", 1e3 * _seconds(run, device), 1e3 * least, "ms", faster_is="lower")
 
 
 def _stages(name: str, device: torch.device, precision: str, compile: bool) -> Iterator[Stage]:
     """A step of BATCH images taken apart. A stage that needs another's result is timed with it, and the difference is not taken."""
-    images = torch.cat([bench._images(device, BATCH)] * 2)
+    images = torch.cat([mini_images(device, BATCH)] * 2)
     generator = torch.Generator(device).manual_seed(0)
     parameters = augment.draw(2 * BATCH, 32, 32, generator)
-    model, optimizer = bench._model(name, device)
+    model, optimizer = network_and_optimizer(name, device)
     forward = torch.compile(model, dynamic=False) if compile else model
     enlarge = torch.compile(augment.apply, dynamic=False) if compile else augment.apply
     views = augment.apply(images, parameters).contiguous(memory_format=torch.channels_last)
@@ -178,16 +181,16 @@ def peak_memory(name: str, device: torch.device) -> dict[str, Any]:
     """MB that tensors hold at the peak of two steps, weights and moments included: eager, as admitted (bf16) against float32."""
     precision, _, _ = devices.admitted("bf16", False, device)
     ours, baseline = (_peak(name, device, each) / 1e6 for each in (precision, "float32"))
-    return bench._row(f"memory at the peak of a step, {name}, eager, {precision} against float32", ours, baseline, "MB", faster_is="lower")
+    return row(f"memory at the peak of a step, {name}, eager, {precision} against float32", ours, baseline, "MB", faster_is="lower")
 
 
 def _peak(name: str, device: torch.device, precision: str) -> float:
-    images = bench._images(device, 2 * BATCH)
+    images = mini_images(device, 2 * BATCH)
 
     def train() -> None:
-        model, optimizer = bench._model(name, device)
-        embed, _ = bench._embed(model, device, precision=precision, compile=False)
-        bench._epoch(model, embed, optimizer, images, torch.Generator(device).manual_seed(0))
+        model, optimizer = network_and_optimizer(name, device)
+        embed, _ = own_embed(model, device, precision=precision, compile=False)
+        own_epoch(model, embed, optimizer, images, torch.Generator(device).manual_seed(0))
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -211,25 +214,25 @@ def epoch_seconds(
     ways: None for the released way, else size, precision and compile of our step. Each way trains on `images` of them (a multiple of
     BATCH), in turn with the others; the median of `repeats` is scaled up.
     """
-    data, generator = bench._images(device, images), torch.Generator(device).manual_seed(0)
+    data, generator = mini_images(device, images), torch.Generator(device).manual_seed(0)
     train = {way: _way(name, given, device, data, generator) for way, given in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     with devices.cpu_threads(os.cpu_count() if device.type == "cpu" else None):
         for _ in range(repeats):
             for way, run in train.items():
-                seconds[way].append(bench.in_turn(run, lambda: None, device, repeats=1)[0])
+                seconds[way].append(in_turn(run, lambda: None, device, repeats=1)[0])
     return {way: epoch / images * statistics.median(taken) for way, taken in seconds.items()}
 
 
 def _way(
     name: str, given: Mapping[str, Any] | None, device: torch.device, data: Tensor, generator: torch.Generator
 ) -> Callable[[], object]:
-    model, optimizer = bench._model(name, device)
+    model, optimizer = network_and_optimizer(name, device)
     if given is None:
-        loader = bench._released_loader(data)
-        return lambda: bench._released_epoch(model, optimizer, loader, device)
-    embed, _ = bench._embed(model, device, **given)
-    return lambda: bench._epoch(model, embed, optimizer, data, generator)
+        loader = released_loader(TwoViews(data))
+        return lambda: released_epoch(model, optimizer, loader, device)
+    embed, _ = own_embed(model, device, **given)
+    return lambda: own_epoch(model, embed, optimizer, data, generator)
 
 
 # --- what the paper profile costs -------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """The rows of `make bench` about text: sentences a second through training of the bidirectional GRU, against the usual ways."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from bench_steps import in_turn, row
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -13,10 +14,9 @@ from curlnb.experiments.latent import curl_block_loss
 from curlnb.models.gru import BiGRU, pack
 
 BATCH, BLOCK, NEGATIVES, STEPS = 320, 10, 8, 4
-InTurn = Callable[..., tuple[float, float]]  # `bench.in_turn`
 
 
-def sentences_against_padded(device: torch.device, in_turn: InTurn) -> dict[str, Any]:
+def sentences_against_padded(device: torch.device) -> dict[str, Any]:
     """Packed batches from tensors on the device, against the same tensors padded to the batch's longest sentence, through nn.GRU."""
     texts, samples = _texts(device)
     (ours, its), (plain, their) = _model(texts), _model(texts)
@@ -26,10 +26,10 @@ def sentences_against_padded(device: torch.device, in_turn: InTurn) -> dict[str,
         device,
         repeats=3,
     )
-    return _row("training a GRU on packed sentences against padded ones", samples.numel() / a, samples.numel() / b)
+    return row("training a GRU on packed sentences against padded ones", samples.numel() / a, samples.numel() / b, "sentences/s")
 
 
-def sentences_against_loader(device: torch.device, in_turn: InTurn) -> dict[str, Any]:
+def sentences_against_loader(device: torch.device) -> dict[str, Any]:
     """The same against a DataLoader that fetches and collates a sentence at a time."""
     texts, samples = _texts(device)
     (ours, its), (plain, their) = _model(texts), _model(texts)
@@ -40,11 +40,7 @@ def sentences_against_loader(device: torch.device, in_turn: InTurn) -> dict[str,
         device,
         repeats=3,
     )
-    return _row("training a GRU on packed sentences against a loader of samples", samples.numel() / a, samples.numel() / b)
-
-
-def _row(what: str, ours: float, baseline: float) -> dict[str, Any]:
-    return {"what": what, "ours": ours, "baseline": baseline, "unit": "sentences/s", "ratio": ours / baseline}
+    return row("training a GRU on packed sentences against a loader of samples", samples.numel() / a, samples.numel() / b, "sentences/s")
 
 
 def _texts(device: torch.device) -> tuple[datasets.Texts, Tensor]:
