@@ -1,7 +1,7 @@
 """How the committed image sets were made: `python tools/build_images.py` writes data/cifar10-mini and data/quickdraw-mini anew.
 
-The pictures may differ in bytes under another WebP encoder; their content may not, and the digests printed (those in data/images.json) are
-of the content.
+The pictures may differ in bytes under another WebP encoder; their content may not, and the digests printed (those in data/catalogue.json)
+are of the content.
 """
 
 import gzip
@@ -48,7 +48,7 @@ def write(name: str, split: str, images: Tensor, classes: int, columns: int) -> 
 
 
 def main() -> None:
-    table = json.loads((environment.home() / "data" / "images.json").read_text())
+    table = json.loads((environment.home() / "data" / "catalogue.json").read_text())
     for split, n, columns in (("train", 1000, 100), ("test", 200, 50)):
         write("cifar10-mini", split, first_of_each(load("cifar10", split), n), 10, columns)
     drawings = quickdraw(tuple(table["quickdraw-mini"]["classes"]), cache_folder() / ".quickdraw.fetching")

