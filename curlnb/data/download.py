@@ -30,7 +30,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -119,18 +119,18 @@ def _transfer(url: str, part: Path, cert: str | None) -> None:
 
 
 def _open(url: str, headers: dict[str, str], cert: str | None) -> Any:
-    """The reply to a request; a user name and password in the address are sent as a header, as pip does."""
+    """The reply to a request; a user name and password in the address are sent as a header, to that host alone."""
     parts = urllib.parse.urlsplit(url)
+    request = urllib.request.Request(_shown(url), headers=headers)
     if parts.username is not None:
         pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        headers = {**headers, "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-        url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
     context = ssl.create_default_context(cafile=cert) if cert and parts.scheme == "https" else None
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT, context=context)
+    return urllib.request.urlopen(request, timeout=TIMEOUT, context=context)
 
 
 def _shown(url: str) -> str:
-    """An address without the user's name and password, for messages."""
+    """An address without the user's name and password."""
     parts = urllib.parse.urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -209,7 +209,7 @@ def _in_index(archive: str) -> tuple[str, str | None]:
             for key, value in re.findall(rf"^{section}\.([\w-]+)=(.+)$", listed, re.M):
                 settings[key] = str(ast.literal_eval(value))
         if "index-url" not in settings:
-            usage = _run([*_pip(), "download", "--help"], folder, {"COLUMNS": "10000"}).decode(errors="replace")
+            usage = _run([*_pip(), "download", "--help"], folder).decode(errors="replace")
             found = re.search(r"--index-url.*?\(default (\S+?)\)", usage, re.S)
             settings["index-url"] = found[1] if found else ""
     name = re.sub(r"[-_.]+", "-", re.split(r"-(?=\d)", archive)[0]).lower()
@@ -239,12 +239,12 @@ def _with_login(url: str, page: str) -> str:
     return there._replace(netloc=here.netloc).geturl() if same and there.port == here.port else url
 
 
-def _run(command: list[str], folder: str, extra: Mapping[str, str] | None = None) -> bytes:
-    """Standard output of a command; DataError with its own first words where it is not installed or fails."""
+def _run(command: list[str], folder: str) -> bytes:
+    """Standard output of a command, its lines not wrapped; DataError with its own first words where it is not installed or fails."""
     if shutil.which(command[0]) is None:
         raise DataError(f"`{' '.join(command[:3])}` cannot run: {command[0]} is not installed")
     try:
-        variables = {**os.environ, **(extra or {})}
+        variables = {**os.environ, "COLUMNS": "10000"}
         done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, stdin=subprocess.DEVNULL, timeout=3600)
     except subprocess.TimeoutExpired:
         raise DataError(f"`{' '.join(command[:3])}` took more than an hour and was stopped; try again") from None

@@ -137,13 +137,6 @@ def from_mosaic(picture: np.ndarray, shape: tuple[int, int, int], classes: int) 
     return by_class.transpose(0, 1).flatten(0, 1).contiguous(), torch.arange(rows * columns) % classes
 
 
-def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
-    """The inverse of `from_mosaic`: images uint8 [n, c, h, w] that go round the classes, as a picture [H, W, 3], grey where c is 1."""
-    by_class = images.unflatten(0, (-1, classes)).transpose(0, 1).flatten(0, 1)  # [n, c, h, w]
-    tiles = by_class.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # [rows, h, columns, w, c]
-    return tiles.flatten(2, 3).flatten(0, 1).expand(-1, -1, 3).numpy()
-
-
 # --- files
 
 

@@ -5,7 +5,6 @@ line each, words separated by blanks. The SHA-256 of a split's content is that o
 Word vectors are a table of their own, in `data/glove` (the words of the committed texts) or in the cache.
 """
 
-import functools
 import gzip
 import hashlib
 import json
@@ -100,7 +99,7 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
 
 
 def _tensors(entry: Entry, split: str, text: str, vocabulary: tuple[str, ...], vectors: Tensor) -> Texts:
-    number = _numbers(vocabulary)
+    number = {word: place for place, word in enumerate(vocabulary)}
     classes, marks, labels, lengths, tokens = [], [], [], [], []
     for line in text.splitlines():
         if line.startswith("= "):
@@ -126,11 +125,6 @@ def _tensors(entry: Entry, split: str, text: str, vocabulary: tuple[str, ...], v
         entry.stand_in,
         torch.tensor(marks) if entry.labelled else None,
     )
-
-
-@functools.lru_cache(maxsize=4)
-def _numbers(vocabulary: tuple[str, ...]) -> dict[str, int]:
-    return {word: number for number, word in enumerate(vocabulary)}
 
 
 def synthetic(name: str, split: str, articles: int = 12, each: int = 12, vectors: str | None = None) -> Texts:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import build_images
 import numpy as np
 import pytest
 import torch
@@ -254,7 +255,7 @@ def test_holdout_refuses_fractions_that_leave_nothing(fraction: float) -> None:
 @pytest.mark.parametrize("shape", [(3, 4, 6), (1, 5, 3)])
 def test_mosaic_round_trip(shape: tuple[int, int, int]) -> None:
     tiles = torch.randint(0, 256, (24, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    again, labels = images.from_mosaic(images.to_mosaic(tiles, classes=4, columns=3), shape, classes=4)
+    again, labels = images.from_mosaic(build_images.to_mosaic(tiles, classes=4, columns=3), shape, classes=4)
     assert torch.equal(again, tiles)
     assert labels.tolist() == [0, 1, 2, 3] * 6
 
