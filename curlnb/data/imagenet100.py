@@ -16,6 +16,7 @@ from torch import Tensor
 
 from curlnb.data.download import DataError
 from curlnb.data.images import Dataset
+from curlnb.data.own_images import picture_of
 from curlnb.runs import environment
 
 NAME = "imagenet100"
@@ -54,14 +55,12 @@ def load(split: str, device: str | torch.device = "cpu") -> Dataset:
     if environment.dry():
         generator = torch.Generator().manual_seed(len(split))
         images = torch.randint(0, 256, (200, 3, 64, 64), generator=generator, dtype=torch.uint8)
-        return Dataset(
-            NAME, split, images.to(device), (torch.arange(200) % 100).to(device), names, f"synthetic in the shape of {NAME}", True
-        )
-    files, own = _files(folder() / FOLDERS[split], names)
+        return Dataset(NAME, split, images, torch.arange(200) % 100, names, f"synthetic in the shape of {NAME}", True).to(device)
+    files = _files(folder() / FOLDERS[split], names)
     images = torch.empty(len(files), 3, SIDE, SIDE, dtype=torch.uint8)
-    for index, file in enumerate(files):
+    for index, (file, _) in enumerate(files):
         images[index] = _square(file)
-    return Dataset(NAME, split, images.to(device), torch.tensor(own).to(device), names, ORIGIN, False)
+    return Dataset(NAME, split, images, torch.tensor([label for _, label in files]), names, ORIGIN, False).to(device)
 
 
 def available() -> bool:
@@ -78,28 +77,22 @@ def folder() -> Path:
     return Path(os.environ["CURLNB_IMAGENET"])
 
 
-def _files(folder: Path, names: tuple[str, ...]) -> tuple[list[Path], list[int]]:
+def _files(folder: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
     """Every picture of the classes, in the order of classes and names, and its label."""
-    files: list[Path] = []
-    labels: list[int] = []
+    found: list[tuple[Path, int]] = []
     for label, name in enumerate(names):
         own = sorted(file for file in (folder / name).glob("*") if file.suffix.lower() in ENDINGS)
         if not own:
             raise DataError(f"{NAME}: no pictures in {folder / name}; CURLNB_IMAGENET must hold all 100 classes of data/imagenet100.txt")
-        files += own
-        labels += [label] * len(own)
-    return files, labels
+        found += [(file, label) for file in own]
+    return found
 
 
 def _square(file: Path) -> Tensor:
     """The middle SIDE x SIDE pixels [3, SIDE, SIDE] of a picture whose shorter side is resized to SIDE."""
-    try:
-        with Image.open(file) as picture:
-            width, height = picture.size
-            scale = SIDE / min(width, height)
-            size = (max(SIDE, round(width * scale)), max(SIDE, round(height * scale)))
-            resized = picture.convert("RGB").resize(size, Image.Resampling.BILINEAR)
-    except OSError as error:
-        raise DataError(f"{file} is no readable picture ({' '.join(str(error).split())}): replace it or remove it") from None
+    picture = picture_of(file)
+    scale = SIDE / min(picture.size)
+    width, height = (max(SIDE, round(length * scale)) for length in picture.size)
+    resized = picture.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
     left, top = (resized.width - SIDE) // 2, (resized.height - SIDE) // 2
     return torch.from_numpy(np.array(resized.crop((left, top, left + SIDE, top + SIDE)))).permute(2, 0, 1)

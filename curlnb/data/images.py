@@ -1,8 +1,7 @@
 """Image sets as tensors: small ones committed to the repository, full ones fetched once into the cache, all checked whenever they are read.
 
-`data/images.json` lists every set: its shape, splits, classes and the SHA-256 of each split's content (`records_digest`), whatever the file
-format. A committed split is a picture that holds its images as tiles, a fetched one a file of tensors. How a set is fetched and verified
-stands in `catalogue`.
+The catalogue has each set's shape, splits, classes and the SHA-256 of each split's content (`records_digest`), whatever the file format. A
+committed split is a picture that holds its images as tiles, a fetched one a file of tensors.
 """
 
 import hashlib
@@ -18,9 +17,10 @@ from PIL import Image
 from torch import Tensor
 
 from curlnb.data import catalogue, image_sources
-from curlnb.data.catalogue import Entry, Tensors, read_tensors, write_tensors
+from curlnb.data.catalogue import Entry, Tensors
 from curlnb.data.download import DataError
 from curlnb.data.image_sources import records_digest
+from curlnb.data.sampling import held_out
 from curlnb.runs import environment
 
 LONG_TAIL, LONG_TAIL_RATIO = "train/long-tail", 10.0
@@ -45,12 +45,16 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def to(self, device: str | torch.device) -> "Dataset":
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
-names = partial(catalogue.names, "images")
-"""Every image set there is."""
+    def part(self, split: str, chosen: Tensor) -> "Dataset":
+        """The images `chosen` (indices, or bool [n]) as the split `split` of this one."""
+        return replace(self, split=f"{self.split}/{split}", images=self.images[chosen], labels=self.labels[chosen])
+
+
 entry_of = partial(catalogue.find, modality="images")
 """The row of an image set (name, split=None); DataError where there is no such set, or no such split of it."""
-fetch, available = catalogue.fetch, catalogue.available
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
@@ -65,11 +69,10 @@ def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
         return long_tail(load(name, "train", device))
     entry = entry_of(name, split)
     if environment.dry():
-        fake = synthetic(name, split)
-        return replace(fake, images=fake.images.to(device), labels=fake.labels.to(device))
+        return synthetic(name, split).to(device)
     parts = [catalogue.read(entry, part) for part in split.split("+")]
     images, labels = (torch.cat([part[key] for part in parts]) if len(parts) > 1 else parts[0][key] for key in ("images", "labels"))
-    return Dataset(name, split, images.to(device), labels.to(device), entry.classes, entry.origin, entry.stand_in)
+    return Dataset(name, split, images, labels, entry.classes, entry.origin, entry.stand_in).to(device)
 
 
 def synthetic(name: str, split: str, n: int | None = None) -> Dataset:
@@ -92,23 +95,10 @@ def holdout(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Data
     """Divide a split in two, class by class, to choose settings without looking at test data: (fit, validation).
 
     fraction: the share of each class that goes to validation, in (0, 1), rounded to at least one image and at most all but one. The same
-    seed gives the same division on every device; both parts keep the order of the images.
+    seed gives the same division on every device; both parts keep the order of the images. DataError as `sampling.held_out`.
     """
-    if not 0 < fraction < 1:
-        raise DataError(f"fraction is {fraction}, but must lie between 0 and 1: 0.2 holds out a fifth of each class")
-    labels = dataset.labels.cpu()
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    held_out = torch.zeros(len(labels), dtype=torch.bool)
-    for label in labels.unique():
-        own = order[labels[order] == label]
-        if len(own) < 2:
-            raise DataError(f"class {int(label)} of {dataset.name} ({dataset.split}) has one image only, which cannot be divided")
-        held_out[own[: min(max(round(fraction * len(own)), 1), len(own) - 1)]] = True
-    fit, validation = (
-        replace(dataset, split=f"{dataset.split}/{part}", images=dataset.images[chosen], labels=dataset.labels[chosen])
-        for part, chosen in (("fit", ~held_out.to(dataset.labels.device)), ("validation", held_out.to(dataset.labels.device)))
-    )
-    return fit, validation
+    validation = held_out(dataset.labels, fraction, seed, f"{dataset.name} ({dataset.split})").to(dataset.labels.device)
+    return dataset.part("fit", ~validation), dataset.part("validation", validation)
 
 
 def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
@@ -125,7 +115,7 @@ def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
         raise DataError(f"{dataset.name} ({dataset.split}) has no long tail: that takes two labelled images of each of two classes or more")
     sizes = [max(2, round(smallest * ratio ** (-c / (classes - 1)))) for c in range(classes)]
     chosen = torch.cat([(labels == c).nonzero()[:size, 0] for c, size in enumerate(sizes)]).sort().values
-    return replace(dataset, split=f"{dataset.split}/long-tail", images=dataset.images[chosen], labels=labels[chosen])
+    return dataset.part("long-tail", chosen)
 
 
 def digest(name: str) -> str:
@@ -147,19 +137,12 @@ def from_mosaic(picture: np.ndarray, shape: tuple[int, int, int], classes: int) 
     return by_class.transpose(0, 1).flatten(0, 1).contiguous(), torch.arange(rows * columns) % classes
 
 
-def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
-    """The inverse of `from_mosaic`: images uint8 [n, c, h, w] that go round the classes, as a picture [H, W, 3], grey where c is 1."""
-    by_class = images.unflatten(0, (-1, classes)).transpose(0, 1).flatten(0, 1)  # [n, c, h, w]
-    tiles = by_class.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # [rows, h, columns, w, c]
-    return tiles.flatten(2, 3).flatten(0, 1).expand(-1, -1, 3).numpy()
-
-
 # --- files
 
 
-def _read(entry: Entry, part: str, path: Path) -> Tensors:
+def _read(entry: Entry, path: Path) -> Tensors:
     if not entry.committed:
-        return read_tensors(path)
+        return catalogue.read_tensors(path)
     with Image.open(path, formats=("WEBP",)) as picture:
         images, labels = from_mosaic(np.array(picture.convert("RGB")), entry.shape, len(entry.classes))
     return {"images": images, "labels": labels}
@@ -178,14 +161,10 @@ def _fault(entry: Entry, split: str, tensors: Tensors) -> str:
     return ""
 
 
-catalogue.register(
-    catalogue.Modality(
-        name="images",
-        file=lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
-        read=_read,
-        write=write_tensors,
-        digest=_digest,
-        fault=_fault,
-        sources=image_sources.SOURCES,
-    )
+catalogue.MODALITIES["images"] = catalogue.Modality(
+    file=lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
+    digest=_digest,
+    fault=_fault,
+    sources=image_sources.SOURCES,
+    read=_read,
 )

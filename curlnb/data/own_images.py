@@ -138,20 +138,27 @@ def _pictures(files: list[Path]) -> Tensor:
     """uint8 [n, c, h, w]."""
     arrays, grey = [], True
     for file in files:
-        try:
-            with Image.open(file, formats=FORMATS) as picture:
-                if picture.mode.startswith(("I", "F")):
-                    raise OSError(f"its mode {picture.mode} has more than 8 bits a channel")
-                grey = grey and picture.mode in GREY
-                arrays.append(np.array(picture.convert("RGB")))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            why = " ".join(str(error).split()).replace(repr(str(file)), "it")
-            raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None
+        picture = picture_of(file)
+        grey = grey and picture.mode in GREY
+        arrays.append(np.array(picture.convert("RGB")))
         if arrays[-1].shape != arrays[0].shape:
             size, first = (f"{array.shape[1]} x {array.shape[0]}" for array in (arrays[-1], arrays[0]))
             raise DataError(f"{file} is {size} pixels, {files[0]} is {first}: all must have one size; resize them first")
     images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
     return (images[:, :1] if grey else images).contiguous()
+
+
+def picture_of(file: Path) -> Image.Image:
+    """A picture of 8 bits a channel, decoded. DataError, in one line, for what is none."""
+    try:
+        with Image.open(file, formats=FORMATS) as picture:
+            if picture.mode.startswith(("I", "F")):
+                raise OSError(f"its mode {picture.mode} has more than 8 bits a channel")
+            picture.load()
+            return picture
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        why = " ".join(str(error).split()).replace(repr(str(file)), "it")
+        raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None
 
 
 def _images(what: str, given: Tensor | np.ndarray) -> Tensor:

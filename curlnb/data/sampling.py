@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from curlnb.data.download import DataError
+
 
 class ClassIndex(NamedTuple):
     """Samples sorted by class. order: [n] samples, class by class; first, size: [C] where a class begins in it and how many it has."""
@@ -47,6 +49,25 @@ def subset(labels: Tensor, share: float, seed: int) -> Tensor:
     wanted = (share * index.size).round().long().clamp_min(2)
     place = torch.arange(len(labels), device=labels.device) - index.first.repeat_interleave(index.size)
     return shuffled[index.order[place < wanted.repeat_interleave(index.size)]].sort().values
+
+
+def held_out(labels: Tensor, fraction: float, seed: int, what: str) -> Tensor:
+    """Which samples make up `fraction` in (0, 1) of each class, at least one and at most all but one. Returns bool [n] on the CPU.
+
+    labels: [n]; what: whose they are, for messages. The same seed gives the same choice on every device. DataError for a fraction outside
+    (0, 1), and for a class of one sample.
+    """
+    if not 0 < fraction < 1:
+        raise DataError(f"fraction is {fraction}, but must lie between 0 and 1: 0.2 holds out a fifth of each class")
+    labels = labels.cpu()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        own = order[labels[order] == label]
+        if len(own) < 2:
+            raise DataError(f"class {int(label)} of {what} has one sample only, which cannot be divided")
+        chosen[own[: min(max(round(fraction * len(own)), 1), len(own) - 1)]] = True
+    return chosen
 
 
 def blocks(index: ClassIndex, count: int, size: int, generator: torch.Generator, *, largest: int) -> Tensor:

@@ -1,16 +1,13 @@
 """Books to learn sentences from, and the six tasks that judge sentences (SentEval; chuang2020, Section 5.3; robinson2021, Section 5.3).
 
-They are text sets like the others (`texts`, data/texts.json): a book is an article; a row of a task is a labelled article of one sentence,
-or of two where sentences are compared.
+They are text sets like the others (`texts`): a book is an article; a row of a task is a labelled article of one sentence, or of two where
+sentences are compared.
 """
-
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from curlnb.data import glove, texts
-from curlnb.data.download import DataError
+from curlnb.data import catalogue, texts
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import Texts
 from curlnb.runs import environment
@@ -21,31 +18,16 @@ TASKS = ("MR", "CR", "SUBJ", "MPQA", "TREC", "MSRP")
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: str | None = None) -> Texts:
-    """Books or a task as `texts.load` gives them, with the number of books or rows checked; synthetic under CURLNB_DRY=1.
-
-    vectors: the table of word vectors, by default the set's own. DataError for an unknown or absent set, and for a wrong number of rows:
-    incomplete copies of these tasks circulate.
-    """
+    """Books or a task as `texts.load` gives them; under CURLNB_DRY=1 a task has 60 rows."""
     entry = texts.entry_of(name, split)
-    if environment.dry():
-        size = {"articles": 60, "each": 2 if name == "MSRP" else 1} if entry.labelled else {}
-        return moved(texts.synthetic(name, split, vectors=vectors, **size), device)
-    found = texts.load(name, split, device, vectors=vectors)
-    expected = entry.articles[split]
-    if expected and len(found.classes) != expected:
-        raise DataError(f"{name} ({split}) has {len(found.classes):,} rows, not {expected:,}: the file is incomplete; fetch it again")
-    return found
-
-
-def moved(found: Texts, device: str | torch.device) -> Texts:
-    """The same on another device."""
-    tensors = {field: getattr(found, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
-    return replace(found, **tensors, sentiment=None if found.sentiment is None else found.sentiment.to(device))
+    if environment.dry() and entry.labelled:
+        return texts.synthetic(name, split, articles=60, each=2 if name == "MSRP" else 1, vectors=vectors).to(device)
+    return texts.load(name, split, device, vectors=vectors)
 
 
 def digest(name: str) -> str:
     """As `texts.digest`, with the committed word vectors' own."""
-    return texts.digest(name) + (glove.entry_of(VECTORS).sha256["all"] if texts.entry_of(name).vectors == VECTORS else "")
+    return texts.digest(name) + (catalogue.find(VECTORS).sha256["all"] if texts.entry_of(name).vectors == VECTORS else "")
 
 
 def most_frequent(books: Texts, size: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -1,28 +1,28 @@
 """Sets of sentences as tensors: words as numbers in one flat tensor, with their vectors; small sets committed, full ones in the cache.
 
-`data/texts.json` lists every set. A split is one file, `<split>.txt.gz`: for each article a line "= title" (a review's line also tells its
-label), then its sentences, a line each, words separated by blanks. The SHA-256 of a split's content is that of this text, uncompressed;
-it is checked on every read. Word vectors are a table of their own, in `data/glove` (the words of the committed texts) or in the cache.
+A split is one file, `<split>.txt.gz`: for each article a line "= title" (a review's line also tells its label), then its sentences, a
+line each, words separated by blanks. The SHA-256 of a split's content is that of this text, uncompressed; it is checked on every read.
+Word vectors are a table of their own, in `data/glove` (the words of the committed texts) or in the cache.
 """
 
-import functools
 import gzip
 import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from curlnb.data import catalogue, glove, sentence_sources, text_sources
+from curlnb.data import catalogue, text_sources
 from curlnb.data.catalogue import Entry
 from curlnb.data.download import DataError, unpacked
 from curlnb.data.glove import UNKNOWN, word_vectors
+from curlnb.data.sampling import held_out
 from curlnb.data.wikipedia import Document
 from curlnb.runs import environment
 
@@ -59,6 +59,10 @@ class Texts:
         """A sentence as it is read, "?" for an unknown word."""
         return " ".join(self.vocabulary[token] for token in self.tokens[self.starts[index] : self.starts[index + 1]].tolist())
 
+    def to(self, device: str | torch.device) -> "Texts":
+        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
     def of_classes(self, chosen: Tensor, split: str) -> "Texts":
         """The articles `chosen` [m] (indices into `classes`) and their sentences, as a split of its own."""
         place = torch.full((len(self.classes),), -1, dtype=torch.int64, device=self.labels.device)
@@ -77,11 +81,8 @@ class Texts:
         )
 
 
-names = partial(catalogue.names, "texts")
-"""Every text set there is."""
 entry_of = partial(catalogue.find, modality="texts")
 """The row of a text set (name, split=None); DataError where there is no such set, or no such split of it."""
-fetch, available = catalogue.fetch, catalogue.available
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: str | None = None) -> Texts:
@@ -93,15 +94,12 @@ def load(name: str, split: str, device: str | torch.device = "cpu", *, vectors: 
     """
     entry = entry_of(name, split)
     if environment.dry():
-        fake = synthetic(name, split, vectors=vectors)
-    else:
-        fake = _tensors(entry, split, catalogue.read(entry, split), *word_vectors(vectors or entry.vectors))
-    moved = {field: getattr(fake, field).to(device) for field in ("tokens", "starts", "labels", "vectors")}
-    return replace(fake, **moved, sentiment=None if fake.sentiment is None else fake.sentiment.to(device))
+        return synthetic(name, split, vectors=vectors).to(device)
+    return _tensors(entry, split, catalogue.read(entry, split), *word_vectors(vectors or entry.vectors)).to(device)
 
 
 def _tensors(entry: Entry, split: str, text: str, vocabulary: tuple[str, ...], vectors: Tensor) -> Texts:
-    number = _numbers(vocabulary)
+    number = {word: place for place, word in enumerate(vocabulary)}
     classes, marks, labels, lengths, tokens = [], [], [], [], []
     for line in text.splitlines():
         if line.startswith("= "):
@@ -127,11 +125,6 @@ def _tensors(entry: Entry, split: str, text: str, vocabulary: tuple[str, ...], v
         entry.stand_in,
         torch.tensor(marks) if entry.labelled else None,
     )
-
-
-@functools.lru_cache(maxsize=4)
-def _numbers(vocabulary: tuple[str, ...]) -> dict[str, int]:
-    return {word: number for number, word in enumerate(vocabulary)}
 
 
 def synthetic(name: str, split: str, articles: int = 12, each: int = 12, vectors: str | None = None) -> Texts:
@@ -162,25 +155,21 @@ def synthetic(name: str, split: str, articles: int = 12, each: int = 12, vectors
 def holdout(texts: Texts, fraction: float, seed: int) -> tuple[Texts, Texts]:
     """Divide the reviews of a split in two, each label alike, to choose settings without looking at test data: (fit, validation).
 
-    fraction: the share of the reviews of each label that goes to validation, in (0, 1). For sets that have no "dev" split.
+    fraction: the share of the reviews of each label that goes to validation, in (0, 1). For sets that have no "dev" split. DataError as
+    `sampling.held_out`.
     """
-    if not 0 < fraction < 1:
-        raise DataError(f"fraction is {fraction}, but must lie between 0 and 1: 0.2 holds out a fifth of the reviews")
-    mark = (torch.zeros(len(texts.classes), dtype=torch.int64) if texts.sentiment is None else texts.sentiment).cpu()
-    order = torch.randperm(len(mark), generator=torch.Generator().manual_seed(seed))
-    held = torch.cat([own[: round(fraction * len(own))] for own in (order[mark[order] == value] for value in mark.unique())])
-    chosen = torch.zeros(len(mark), dtype=torch.bool).index_fill_(0, held, True).to(texts.labels.device)
-    fit, validation = (
-        texts.of_classes(part.nonzero()[:, 0], f"{texts.split}/{word}") for part, word in ((~chosen, "fit"), (chosen, "validation"))
-    )
-    return fit, validation
+    marks = torch.zeros(len(texts.classes), dtype=torch.int64) if texts.sentiment is None else texts.sentiment
+    validation = held_out(marks, fraction, seed, f"{texts.name} ({texts.split})").to(texts.labels.device)
+    parts = (("fit", ~validation), ("validation", validation))
+    fit, held = (texts.of_classes(chosen.nonzero()[:, 0], f"{texts.split}/{part}") for part, chosen in parts)
+    return fit, held
 
 
 def digest(name: str) -> str:
     """What identifies a set's content and its word vectors, for keys, without reading it: from the committed table."""
     entry = entry_of(name)
     # the keys of runs on sentences have the digest of their vectors behind this one instead (`sentences.digest`)
-    vectors = "" if entry.vectors == SENTENCE_VECTORS else glove.entry_of(entry.vectors).sha256.get("all", "")
+    vectors = "" if entry.vectors == SENTENCE_VECTORS else catalogue.find(entry.vectors).sha256.get("all", "")
     content = [entry.sha256 or entry.archive_md5 or entry.origin, entry.vectors, vectors]
     known = f"synthetic {name}" if environment.dry() else json.dumps(content, sort_keys=True)
     return hashlib.sha256(known.encode()).hexdigest()
@@ -200,31 +189,19 @@ def as_text(documents: Iterable[Document]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(name: str, split: str, documents: Iterable[Document]) -> tuple[str, int]:
-    """Write a split's file, if it is what the catalogue says. Returns its SHA-256 and its number of sentences."""
-    text = as_text(documents)
-    _, sha256 = catalogue.keep(entry_of(name), split, text)
-    return sha256, sum(not line.startswith("= ") for line in text.splitlines())
+def _fault(entry: Entry, part: str, text: str) -> str:
+    expected = entry.articles.get(part, 0)
+    if not expected or (found := sum(line.startswith("= ") for line in text.splitlines())) == expected:
+        return ""
+    return f"{found:,} {'rows' if entry.labelled else 'articles'}, not {expected:,}: the file is incomplete or another one"
 
 
-def read(name: str, split: str) -> str:
-    """A split's text, verified; DataError, in words for the user, where it is absent or damaged."""
-    return catalogue.read(entry_of(name, split), split)
-
-
-def _write(text: str, path: Path) -> None:
-    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-
-
-catalogue.register(
-    catalogue.Modality(
-        name="texts",
-        file=lambda entry, part: f"{entry.name}/{part}.txt.gz",
-        read=lambda entry, part, path: unpacked(path.read_bytes(), path.name).decode(),
-        write=_write,
-        digest=lambda entry, text: hashlib.sha256(text.encode()).hexdigest(),
-        fault=lambda entry, part, text: "",
-        sources={**text_sources.SOURCES, **sentence_sources.SOURCES},
-        prepare=lambda entry, documents: as_text(documents),
-    )
+catalogue.MODALITIES["texts"] = catalogue.Modality(
+    file=lambda entry, part: f"{entry.name}/{part}.txt.gz",
+    digest=lambda entry, text: hashlib.sha256(text.encode()).hexdigest(),
+    fault=_fault,
+    sources=text_sources.SOURCES,
+    prepare=lambda entry, documents: as_text(documents),
+    read=lambda entry, path: unpacked(path.read_bytes(), path.name).decode(),
+    write=lambda text, path: path.write_bytes(gzip.compress(text.encode(), 9, mtime=0)),
 )

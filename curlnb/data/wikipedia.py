@@ -186,9 +186,9 @@ def _draw(sentences: list[Sentence], count: int, seed: str) -> list[Sentence]:
     return [sentences[place] for place in places]
 
 
-def split(count: int, seed: str, shares: tuple[float, float] = (0.7, 0.1)) -> list[str]:
+def split(count: int, seed: str) -> list[str]:
     """Which split each of an article's `count` sentences belongs to: 70% train, 10% dev, the rest test, at random (arora2019, D.1)."""
-    train, dev = round(shares[0] * count), round(shares[1] * count)
+    train, dev = round(0.7 * count), round(0.1 * count)
     parts = ["train"] * train + ["dev"] * dev + ["test"] * (count - train - dev)
     random.Random(f"split/{seed}").shuffle(parts)
     return parts

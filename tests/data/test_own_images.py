@@ -119,7 +119,7 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str
         ("deep", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("eps", r"b/000\.eps is no readable picture"),
         ("empty", r"flat/b is empty: each class needs pictures"),
-        ("one", r"class 1 of flat \(all\) has one image only"),
+        ("one", r"class 1 of flat \(all\) has one sample only"),
         ("one class", r"flat has 1 folders of classes: two or more are needed"),
         ("nothing", r"flat is no folder"),
         ("test", r"class 'c' is not in both train and test"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, sentence_sources, sentences, texts
+from curlnb.data import catalogue, datasets, sentences, text_sources, texts
 from curlnb.data.datasets import DataError
 from curlnb.runs import environment
 
@@ -53,7 +53,7 @@ def test_committed_sentence_data_stays_small() -> None:
 def test_a_book_loses_its_headings_and_nothing_else() -> None:
     first = '[A Tale by N. N. 1900]\r\n\r\nCHAPTER I\r\n\r\nIt was late.  He\nslept. "Who?" She said.'
     text = first + "\n\nII. The Sea\n\nTHE END\n\nIt rained--much."
-    found = sentence_sources.book("tale", text)
+    found = text_sources.book("tale", text)
     assert found.name == "A Tale by N. N."
     assert [" ".join(s) for s in found.sentences] == ["it was late", "he slept", "who", "she said", "it rained much"]
 
@@ -70,7 +70,7 @@ def test_msrp_is_read_in_its_original_format(supplied: Path) -> None:
     for split, rows in (("train", 4076), ("test", 1725)):
         lines = "".join(f'{i % 2}\t{i}\t{i + 9}\tHe said "no.\t...\r\n' for i in range(rows))
         (supplied / "msrp" / f"msr_paraphrase_{split}.txt").write_text(head + lines)
-    found = dict(sentence_sources.msrp(supplied))
+    found = dict(text_sources.msrp(supplied))
     assert [len(found[split]) for split in ("train", "test")] == [4076, 1725]
     assert found["train"][1].label == 1
     assert found["train"][1].sentences == [("he", "said", "no"), ("?",)]  # a sentence without a word keeps its row
@@ -79,43 +79,48 @@ def test_msrp_is_read_in_its_original_format(supplied: Path) -> None:
 @pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA"])
 def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(supplied: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # with committed word vectors, instead of large ones that would be fetched
-    monkeypatch.setitem(catalogue._table("texts"), name, replace(texts.entry_of(name), vectors=sentences.VECTORS))
-    negative, positive, expected = sentence_sources.ORIGINALS[name]
-    folder = supplied / name.lower()
-    folder.mkdir()
-    (folder / negative).write_text("bad\n" * (expected - 20))
-    (folder / positive).write_text("good\n" * 20)
-    (_, source) = sentence_sources.SOURCES[name][0]
-    assert sum(len(documents) for _, documents in source(supplied)) == expected
-    (folder / positive).write_text("good\n" * 19)
-    with pytest.raises(
-        DataError, match=f"^{name} has {expected - 1:,} rows, not {expected:,}: the file is incomplete or another one"
-    ) as told:
-        list(source(supplied))
-    assert "\n" not in str(told.value)
-    with pytest.raises(DataError, match="rows, not"):
+    entry = replace(texts.entry_of(name), vectors=sentences.VECTORS)
+    monkeypatch.setitem(catalogue.entries(), name, entry)
+    expected = entry.articles["train"]
+    negative, positive = (supplied / file for file in entry.supplied)
+    negative.parent.mkdir()
+    negative.write_text("bad\n" * (expected - 20))
+    positive.write_text("good\n" * 19)
+    told = rf"^{name} \(train\) .* has {expected - 1:,} rows, not {expected:,}: the file is incomplete or another one"
+    with pytest.raises(DataError, match=told) as error:
         datasets.fetch(name, lambda line: None)
+    assert "\n" not in str(error.value)
+    assert datasets.available(name) == "absent"
+    positive.write_text("good\n" * 20)
+    datasets.fetch(name, lambda line: None)
+    assert sentences.load(name, "train").sentiment.bincount().tolist() == [expected - 20, 20]
 
 
-def test_a_cached_task_that_lost_rows_is_refused_when_it_is_loaded(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, digest = catalogue.keep(texts.entry_of("MPQA"), "train", texts.as_text([texts.Document("mpqa 0", [("good",)], 1)]))
-    catalogue.note(texts.entry_of("MPQA"), {"train": digest})
+def test_a_task_that_has_lost_rows_is_neither_kept_nor_loaded(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = texts.entry_of("MPQA")
+    lost = [texts.Document("mpqa 0", [("good",)], 1)]
     with pytest.raises(DataError, match=r"MPQA \(train\) has 1 rows, not 10,606: the file is incomplete"):
-        sentences.load("MPQA", "train", vectors="glove.6B.50d-sentences-mini")
+        catalogue.keep(entry, "train", lost)
+    monkeypatch.setitem(catalogue.entries(), "MPQA", replace(entry, articles={}, vectors=sentences.VECTORS))
+    _, digest = catalogue.keep(texts.entry_of("MPQA"), "train", lost)
+    catalogue.note(entry, {"train": digest})
+    assert len(sentences.load("MPQA", "train")) == 1
+    monkeypatch.setitem(catalogue.entries(), "MPQA", replace(entry, vectors=sentences.VECTORS))
+    with pytest.raises(DataError, match=r"MPQA cannot be fetched: put its original file mpqa\.neg into"):
+        sentences.load("MPQA", "train")
 
 
 @pytest.mark.parametrize(("name", "file"), [("MSRP", "msr_paraphrase_train.txt"), ("MPQA", "mpqa.neg"), ("bookcorpus", "books.txt")])
 def test_absent_data_says_which_file_goes_where(supplied: Path, name: str, file: str) -> None:
     assert datasets.available(name) == "absent"
     with pytest.raises(DataError, match=f"put its original file {file} into"):
-        list(sentence_sources.SOURCES[name][0][1](supplied))
+        list(text_sources.SOURCES[name][0][1](supplied))
 
 
 def test_what_only_the_user_can_supply_is_said_so_and_never_fetched(supplied: Path) -> None:
-    files = {name: [f"{name.lower()}/{file}" for file in own[:2]] for name, own in sentence_sources.ORIGINALS.items()}
-    for name, own in files.items():
-        assert list(datasets.supplied(name)) == own
-    for name in (*files, "MSRP", "bookcorpus"):
+    binary = ("MR-full", "CR-full", "SUBJ-full", "MPQA")
+    assert datasets.supplied("MPQA") == ("mpqa/mpqa.neg", "mpqa/mpqa.pos")  # label 0 first
+    for name in (*binary, "MSRP", "bookcorpus"):
         with pytest.raises(DataError, match=r"it cannot be fetched; put its original .* into .*, then read it in with") as told:
             datasets.load_text(name, "train")
         assert "MB" not in str(told.value)
@@ -123,11 +128,11 @@ def test_what_only_the_user_can_supply_is_said_so_and_never_fetched(supplied: Pa
     with pytest.raises(DataError, match=r"not here: imagenet100, which only you can supply"):
         datasets.prepare(["imagenet100"], lines.append)
     assert "imagenet100 needs an ImageNet folder, which cannot be fetched" in lines[-1]
-    assert {name for name in datasets.names() if datasets.supplied(name)} == {*files, "MSRP", "bookcorpus", "imagenet100"}
+    assert {name for name in datasets.names() if datasets.supplied(name)} == {*binary, "MSRP", "bookcorpus", "imagenet100"}
 
 
 def test_a_supplied_set_is_read_in(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalogue._table("texts"), "bookcorpus", replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS))
+    monkeypatch.setitem(catalogue.entries(), "bookcorpus", replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS))
     lines: list[str] = []
     (supplied / "bookcorpus").mkdir()
     (supplied / "bookcorpus" / "books.txt").write_text("It rained.\nWe slept.\n")
@@ -140,12 +145,12 @@ def test_bookcorpus_leaves_empty_sentences_out_and_parts_books(supplied: Path) -
     (supplied / "bookcorpus").mkdir()
     path = supplied / "bookcorpus" / "books.txt"
     path.write_text("It rained .\n...\nWe slept .\n\n\nAnother book .\n")
-    ((split, books),) = sentence_sources.bookcorpus(supplied)
+    ((split, books),) = text_sources.bookcorpus(supplied)
     assert split == "train"
     assert [[" ".join(s) for s in b.sentences] for b in books] == [["it rained", "we slept"], ["another book"]]
     path.write_text("...\n\n!\n")
     with pytest.raises(DataError, match="holds no sentence"):
-        list(sentence_sources.bookcorpus(supplied))
+        list(text_sources.bookcorpus(supplied))
 
 
 def test_a_vocabulary_of_ones_own_is_the_most_frequent_words() -> None:

@@ -149,7 +149,7 @@ def test_split_is_70_10_20() -> None:
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_texts_are_complete(name: str) -> None:
-    row = json.loads((CHECKOUT / "data" / "texts.json").read_text())[name]
+    row = json.loads((CHECKOUT / "data" / "catalogue.json").read_text())[name]
     assert tuple(row["splits"]) == COMMITTED[name]
     assert datasets.available(name) == "embedded"
     for part, sentences in row["splits"].items():
@@ -171,7 +171,7 @@ def test_wiki_mini_is_by_the_papers_rules() -> None:
     assert data["train"].classes == data["dev"].classes == data["test"].classes
     assert data["train"].stand_in
     assert all(int(d.starts.diff().min()) >= 4 for d in data.values())
-    lines = [line for part in data for line in texts.read("wiki-mini", part).splitlines() if not line.startswith("= ")]
+    lines = [line for part in data for line in catalogue.read(texts.entry_of("wiki-mini"), part).splitlines() if not line.startswith("= ")]
     assert len(lines) == 200 * len(data["train"].classes)
     assert len(set(lines)) > 0.999 * len(lines)  # within an article no sentence comes twice; two articles may share one
 
@@ -199,9 +199,10 @@ def test_a_known_word_has_its_vector_and_an_unknown_one_none() -> None:
 
 def test_the_readme_lists_every_text_set() -> None:
     readme = (CHECKOUT / "data" / "README.md").read_text()
-    for name, row in json.loads((CHECKOUT / "data" / "texts.json").read_text()).items():
-        assert f"`{name}`" in readme
-        assert all(sha256 in readme for sha256 in row["sha256"].values()), name
+    for name, row in json.loads((CHECKOUT / "data" / "catalogue.json").read_text()).items():
+        if row["modality"] == "texts":
+            assert f"`{name}`" in readme
+            assert all(sha256 in readme for sha256 in row.get("sha256", {}).values()), name
 
 
 # --- reading, writing, bad input
@@ -214,6 +215,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CURLNB_HOME", str(home))
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
     row = {
+        "modality": "texts",
         "origin": "made up",
         "stand_in": True,
         "splits": {"train": 3},
@@ -223,11 +225,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     rows = {"small": {**row, "committed": True}, "full": {**row, "committed": False, "megabytes": 1}}
     (home / "data").mkdir(parents=True)
-    toy = {"toy.0B.2d-mini": {"origin": "made up", "committed": True}}
-    for name, table in {"texts": rows, "images": {}, "graphs": {}, "vectors": toy}.items():
-        (home / "data" / f"{name}.json").write_text(json.dumps(table))
-    glove.write_vectors("toy.0B.2d-mini", ["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2))
-    texts.write("small", "train", DOCUMENTS)
+    rows["toy.0B.2d-mini"] = {"modality": "vectors", "origin": "made up", "committed": True}
+    (home / "data" / "catalogue.json").write_text(json.dumps(rows))
+    catalogue.keep(catalogue.find("toy.0B.2d-mini"), "all", (["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2)))
+    catalogue.keep(texts.entry_of("small"), "train", DOCUMENTS)
     return home
 
 
@@ -252,7 +253,7 @@ def test_of_classes_takes_articles_out(world: Path) -> None:
 @pytest.mark.parametrize(("sentences", "said"), [([], "no sentence"), ([("a",), ()], "an empty sentence")])
 def test_documents_without_words_are_refused(world: Path, sentences: list, said: str) -> None:
     with pytest.raises(DataError, match=f"'Void' has {said}: leave it out"):
-        texts.write("small", "train", [Document("Void", sentences)])
+        catalogue.keep(texts.entry_of("small"), "train", [Document("Void", sentences)])
     assert len(datasets.load_text("small", "train")) == 3  # what was there is untouched
 
 
@@ -266,14 +267,14 @@ def test_absent_and_damaged_sets_say_what_to_do(world: Path) -> None:
 
 
 def test_content_that_differs_from_the_table_is_refused(world: Path) -> None:
-    rows = json.loads((world / "data" / "texts.json").read_text())
+    rows = json.loads((world / "data" / "catalogue.json").read_text())
     rows["small"]["sha256"] = {"train": "0" * 64}
-    (world / "data" / "texts.json").write_text(json.dumps(rows))
-    catalogue._read_table.cache_clear()
+    (world / "data" / "catalogue.json").write_text(json.dumps(rows))
+    catalogue._entries.cache_clear()
     with pytest.raises(DataError, match="damaged"):
         datasets.load_text("small", "train")
     with pytest.raises(DataError, match=r"small \(train\) has other content than this project knows; not kept"):
-        texts.write("small", "train", DOCUMENTS)
+        catalogue.keep(texts.entry_of("small"), "train", DOCUMENTS)
 
 
 def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +283,7 @@ def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monk
         raise DataError("the line is down")
 
     lines: list[str] = []
-    sources = catalogue._modalities["texts"].sources
+    sources = catalogue.MODALITIES["texts"].sources
     monkeypatch.setitem(sources, "full", [("its original source", broken)])
     with pytest.raises(DataError, match="full could not be had from its original source; check the network and try again"):
         datasets.fetch("full", lines.append)
@@ -305,9 +306,9 @@ def test_unknown_names_and_splits_say_what_there_is(name: str, part: str, said: 
 
 def test_dry_runs_have_every_sets_form_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    real = {name: datasets.text_digest(name) for name in texts.names()}
+    real = {name: datasets.text_digest(name) for name in catalogue.names("texts")}
     monkeypatch.setenv("CURLNB_DRY", "1")
-    for name in texts.names():
+    for name in catalogue.names("texts"):
         part = next(iter(texts.entry_of(name).splits))
         data = datasets.load_text(name, part)
         assert data.vectors.shape[1] == (300 if "840B" in texts.entry_of(name).vectors else 50)
@@ -363,7 +364,7 @@ def test_glove_lines_of_another_length_are_refused() -> None:
 def test_the_large_set_has_3029_articles_of_44_sentences() -> None:
     if datasets.available("wiki3029-enwik8") == "absent":
         pytest.skip("wiki3029-enwik8 is not in the cache")
-    assert [len(texts.read("wiki3029-enwik8", part).splitlines()) - 3029 for part in ("train", "dev", "test")] == [
+    assert [len(catalogue.read(texts.entry_of("wiki3029-enwik8"), part).splitlines()) - 3029 for part in ("train", "dev", "test")] == [
         3029 * 31,
         3029 * 4,
         3029 * 9,
