@@ -127,16 +127,11 @@ def representation(
     log = train_by(optimisation, run, model, step, samples=len(data), seed=seed, generator=generator)
     seen, seen_test = (frame_features(model.encoder, part, size, run.device) for part in (data, test))
     metrics: dict[str, Any] = {}
-    for name in ("positions", "velocities"):
-        known, wanted = (_states(part, name) for part in (data, test))
-        metrics[f"r2_{name}"] = explained(seen, known, seen_test, wanted)
-    known, wanted = (torch.cat([_states(part, name) for name in ("positions", "velocities")], 1) for part in (data, test))
-    return {"r2": explained(seen, known, seen_test, wanted), **metrics, **{name: curve[-1] for name, curve in log.items()}}
-
-
-def _states(part: control_frames.Episodes, name: str) -> Tensor:
-    """States at the last frame of every stack, [observations, .]."""
-    return getattr(part, name)[:, STACK - 1 :].flatten(0, 1)
+    for name, kinds in (("r2", ("positions", "velocities")), ("r2_positions", ("positions",)), ("r2_velocities", ("velocities",))):
+        # states at the last frame of every stack, [observations, .]
+        known, wanted = (torch.cat([getattr(part, kind)[:, STACK - 1 :].flatten(0, 1) for kind in kinds], 1) for part in (data, test))
+        metrics[name] = explained(seen, known, seen_test, wanted)
+    return metrics | {name: curve[-1] for name, curve in log.items()}
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and Appendix B)."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from curlnb import evaluation, losses
 from curlnb.data import graphs
 from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.settings import Optimisation, check_known, kept_in_memory
-from curlnb.models.gin import GIN, InfoGraph
+from curlnb.models.gin import InfoGraph
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 
@@ -67,19 +67,14 @@ def infograph(
     parts = batches(data, optimisation.batch, seed)
     model = InfoGraph(data.x.shape[1], width, layers).to(run.device)
 
+    options = {name: value for name, value in asdict(loss).items() if name != "objective"}
+
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         part = parts[int(index)]
         scores = model(part.x, part.edges, part.batch, len(part))
         if loss.objective == "released":
             return released_loss(scores, part.batch, loss.beta), {}
-        value = losses.jsd_loss(
-            scores,
-            part.batch,
-            beta=loss.beta,
-            tau_plus=loss.tau_plus,
-            weight_clip=loss.weight_clip,
-            weight_sign=loss.weight_sign,
-        ).mean()
+        value = losses.jsd_loss(scores, part.batch, **options).mean()
         align = F.softplus(-scores.detach().gather(1, part.batch[:, None])).mean()
         return value, {"align": align, "uniform": value.detach() - align + 2 * math.log(2)}
 
@@ -90,7 +85,7 @@ def infograph(
         scores = model(parts[0].x, parts[0].edges, parts[0].batch, len(parts[0]))
         sign = -1 if loss.objective == "released" else loss.weight_sign
         effective = effective_negatives(scores, parts[0].batch, loss.beta, loss.weight_clip, sign)
-        features = torch.cat([embed(model.encoder, part) for part in parts])
+        features = torch.cat([model.encoder(part.x, part.edges, part.batch, len(part))[1] for part in parts])
     labels = torch.cat([part.labels for part in parts])
     accuracy, spread = evaluation.svm_cross_validation(features, labels, generator=torch.Generator().manual_seed(seed), outer=folds)
     return {"svm": accuracy, "svm_fold_sd": spread, "effective": effective, **{name: curve[-1] for name, curve in log.items()}}
@@ -108,11 +103,6 @@ def batches(data: graphs.Graphs, size: int, seed: int) -> list[graphs.Graphs]:
     if len(parts[-1]) == 1 and len(parts) > 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return [data.subset(part) for part in parts]
-
-
-def embed(encoder: GIN, part: graphs.Graphs) -> Tensor:
-    """Features of each graph [graphs, layers x width]."""
-    return encoder(part.x, part.edges, part.batch, len(part))[1]
 
 
 def effective_negatives(scores: Tensor, own: Tensor, beta: float, weight_clip: str | None = "rescale", weight_sign: int = 1) -> float:

@@ -57,6 +57,17 @@ def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
     return evaluation.extract_features(body, data.images, transform=normalised).float()
 
 
+def knn(x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset, k: int = 200, **more: Any) -> float:
+    """`evaluation.knn` of features x, test_x [n, d] of both sets, with as many votes as there are where these are fewer than k."""
+    return evaluation.knn(x, labelled.labels, test_x, held_out.labels, k=min(k, len(x)), **more)
+
+
+def knn_and_probe(x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset) -> dict[str, float]:
+    """knn, linear and linear_top5 (the `frozen` probe) of features x, test_x [n, d] of both sets, as shares."""
+    probe = evaluation.linear_probe(x, labelled.labels, test_x, held_out.labels)
+    return {"knn": knn(x, labelled, test_x, held_out), "linear": probe.accuracy, "linear_top5": probe.top5}
+
+
 def normalised(images: Tensor) -> Tensor:
     """uint8 images [n, c, h, w] as networks take them in evaluation, channels last."""
     return augment.normalise(images).contiguous(memory_format=torch.channels_last)

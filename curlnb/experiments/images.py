@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from curlnb import evaluation, losses
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
-from curlnb.experiments.image_data import ImageData, digest, features, first_of_each, normalised
+from curlnb.experiments.image_data import ImageData, digest, features, first_of_each, knn, knn_and_probe, normalised
 from curlnb.experiments.optimisers import optimiser, train_by
 from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
 from curlnb.experiments.settings import Accelerated, check_known, limited
@@ -18,7 +18,6 @@ from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
 from curlnb.runs import distributed, environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated
 from curlnb.theory import finite_worlds
 
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
@@ -99,12 +98,21 @@ class Monitor:
     monitor_k: int | None = None
 
 
+@dataclass(frozen=True)
+class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData):
+    """All that `fit` takes: the fields of its bases, each documented there."""
+
+    def __post_init__(self) -> None:
+        for group in (ImageData, Pairing, Contrast, Accelerated):
+            group.__post_init__(self)
+
+
 def network(encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size: int = 32) -> SimCLR:
     """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory layout that convolutions like.
 
-    size: of the images on which an encoder of one's own is tried (`own_parts.encoder`).
+    size: of the images on which an encoder of one's own is tried (`own_parts.make_encoder`).
     """
-    body, dim = own_parts.encoder(encoder, channels, size)
+    body, dim = own_parts.make_encoder(encoder, channels, size)
     model = SimCLR(body, projection_head(dim))
     if bn_groups > 1:
         split_batch_norm(model, bn_groups)
@@ -122,55 +130,43 @@ class Fitted:
     log: dict[str, list[float]]
 
 
-def fit(
-    run: Run,
-    *,
-    seed: int,
-    data: ImageData = ImageData(),
-    architecture: Architecture = Architecture(),
-    pairing: Pairing = Pairing(),
-    loss: Contrast = Contrast(),
-    optimisation: Accelerated = Accelerated(),
-    monitor: Monitor = Monitor(),
-) -> Fitted:
+def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     """Train an encoder on images without their labels, save where the objective or the positives need them.
 
-    The settings are documented by their classes. Under torchrun the batch is shared by the ranks (see `distributed`).
+    Under torchrun the batch is shared by the ranks (see `distributed`).
     """
-    images, labelled, held_out = data.load(run.device)
-    optimisation = limited(optimisation, batch=4)
-    groups = distributed.groups_here(architecture.bn_groups)
+    training = limited(training, batch=4)
+    images, labelled, held_out = training.load(run.device)
+    groups = distributed.groups_here(training.bn_groups)
     channels, height, width = images.images.shape[1:]
-    model = network(architecture.encoder, channels, pairing.views * groups if groups else 1, pairing.size).to(run.device)
-    optimizer = optimiser(model, optimisation, run.device)
-    distributed.join(run, model, optimizer, synchronise=not architecture.bn_groups)
+    model = network(training.encoder, channels, training.views * groups if groups else 1, training.size).to(run.device)
+    optimizer = optimiser(model, training, run.device)
+    distributed.join(run, model, optimizer, synchronise=not training.bn_groups)
     generator = torch.Generator(run.device).manual_seed(seed)
-    index = sampling.class_index(images.labels) if pairing.positives == "true" else None
+    index = sampling.class_index(images.labels) if training.positives == "true" else None
     share_done = 0.0  # of the training
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
         """Projections of views; of images, where there are parameters by which they become views."""
-        views = views if parameters is None else augment.apply(views, parameters, size=pairing.size)
+        views = views if parameters is None else augment.apply(views, parameters, size=training.size)
         return model(views.contiguous(memory_format=torch.channels_last))[1]
 
-    project = accelerated(project, run, precision=optimisation.precision, compile=optimisation.compile)
+    project = training.accelerate(project, run)
 
     def embed(seen: list[Tensor], draws: torch.Generator) -> Tensor:
         """Projections of a random view of each of the samples, [views x samples, d]."""
-        if callable(pairing.augmentation):
-            return project(
-                torch.cat([own_parts.view(pairing.augmentation, images.images.index_select(0, some), draws) for some in seen]), None
-            )
+        if callable(own := training.augmentation):
+            return project(torch.cat([own_parts.view(own, images.images.index_select(0, some), draws) for some in seen]), None)
         parameters = augment.draw(sum(map(len, seen)), height, width, draws, colour=channels == 3)
         return project(images.images.index_select(0, torch.cat(seen)), parameters)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         mine, draws = distributed.share(samples), distributed.stream(generator)
         seen = [mine]
-        for _ in range(pairing.views - 1):
+        for _ in range(training.views - 1):
             seen.append(mine if index is None else sampling.similar(index, images.labels, mine, draws))
-        z = distributed.gather(embed(seen, draws), pairing.views).chunk(pairing.views)
-        value, clamped = objective_loss(loss, z, images.labels[samples], generator, share_done)
+        z = distributed.gather(embed(seen, draws), training.views).chunk(training.views)
+        value, clamped = objective_loss(training, z, images.labels[samples], generator, share_done)
         return value, {"clamped": clamped}
 
     def before_step(done: float) -> None:
@@ -178,81 +174,47 @@ def fit(
         share_done = done
 
     def measure(epoch: int) -> dict[str, float]:
-        due = monitor.monitor_every and epoch % monitor.monitor_every == 0
-        return {"knn": _knn(model.encoder, labelled, held_out, monitor.monitor_k)} if due else {}
+        if not training.monitor_every or epoch % training.monitor_every:
+            return {}
+        x, test_x = features(model.encoder, labelled), features(model.encoder, held_out)
+        votes: dict[str, Any] = {"k": training.monitor_k or 200, "temperature": None if training.monitor_k else 0.5}
+        return {"knn": knn(x, labelled, test_x, held_out, **votes)}
 
-    log = train_by(
-        optimisation,
-        run,
-        model,
-        step,
-        samples=len(images),
-        seed=seed,
-        generator=generator,
-        optimizer=optimizer,
-        before_step=before_step,
-        on_epoch=measure,
-    )
+    hooks: dict[str, Any] = {"before_step": before_step, "on_epoch": measure}
+    log = train_by(training, run, model, step, samples=len(images), seed=seed, generator=generator, optimizer=optimizer, **hooks)
     return Fitted(model, labelled, held_out, generator, log)
 
 
 @experiment(data=digest, training=fit, shares_batch=True)
-def simclr(
-    run: Run,
-    *,
-    seed: int,
-    data: ImageData = ImageData(),
-    architecture: Architecture = Architecture(),
-    pairing: Pairing = Pairing(),
-    loss: Contrast = Contrast(),
-    optimisation: Accelerated = Accelerated(),
-    monitor: Monitor = Monitor(),
-    released_probe: bool = False,
-) -> dict[str, Any]:
+def simclr(run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False) -> dict[str, Any]:
     """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released code's probe, too.
 
     Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
     epoch), and knn_curve if monitored.
     """
-    fitted = fit(
-        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
-    )
+    fitted = fit(run, seed=seed, training=training)
     metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
     return metrics | last(fitted.log)
 
 
 @experiment(data=digest, training=fit, shares_batch=True)
-def surrogate(
-    run: Run,
-    *,
-    seed: int,
-    data: ImageData = ImageData(),
-    architecture: Architecture = Architecture(),
-    pairing: Pairing = Pairing(),
-    loss: Contrast = Contrast(),
-    optimisation: Accelerated = Accelerated(),
-    monitor: Monitor = Monitor(),
-) -> dict[str, Any]:
+def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
     """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's features are the points.
 
     The points are WORLD images of the evaluation split, alike many of each class, their features at each of SCALES x unit length.
     Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
     """
-    fitted = fit(
-        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
-    )
-    labels = fitted.held_out.labels
-    points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)
-    some = first_of_each(labels, WORLD)
+    fitted = fit(run, seed=seed, training=training)
+    some = first_of_each(fitted.held_out.labels, WORLD)
+    points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)[some].cpu()
+    labels = fitted.held_out.labels[some].cpu()
     metrics: dict[str, Any] = {}
     for kind in ("hinge", "logistic"):
-        worlds = [finite_worlds.empirical_pair_losses(scale * points[some].cpu(), labels[some].cpu(), kind) for scale in SCALES]
-        metrics |= {
-            "tau": float(worlds[0].tau),
-            f"L_un_{kind}": [round(float(world.unsupervised), 6) for world in worlds],
-            f"L_un_same_{kind}": [round(float(world.same_class), 6) for world in worlds],
-            f"L_sup_mu_{kind}": [round(float(world.supervised()), 6) for world in worlds],
-        }
+        worlds = [finite_worlds.empirical_pair_losses(scale * points, labels, kind) for scale in SCALES]
+        metrics["tau"] = float(worlds[0].tau)
+        metrics[f"L_un_{kind}"] = [round(float(world.unsupervised), 6) for world in worlds]
+        metrics[f"L_un_same_{kind}"] = [round(float(world.same_class), 6) for world in worlds]
+        metrics[f"L_sup_mu_{kind}"] = [round(float(world.supervised()), 6) for world in worlds]
     return metrics
 
 
@@ -300,30 +262,11 @@ def objective_loss(
 def evaluate(
     body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
 ) -> dict[str, Any]:
-    """How well a trained encoder serves: kNN, the `frozen` probe, and on demand the `released` one."""
-    train_x, test_x = features(body, labelled), features(body, held_out)
-    probe = evaluation.linear_probe(train_x, labelled.labels, test_x, held_out.labels)
-    metrics: dict[str, Any] = {
-        "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
-        "linear": probe.accuracy,
-        "linear_top5": probe.top5,
-    }
+    """How well a trained encoder serves: `image_data.knn_and_probe`, and on demand the `released` probe."""
+    metrics = knn_and_probe(features(body, labelled), labelled, features(body, held_out), held_out)
     if released:
-        metrics["linear_released"] = evaluation.released_probe(
-            split_batch_norm(copy.deepcopy(body), 1),  # the probe sees one view
-            labelled.images,
-            labelled.labels,
-            held_out.images,
-            held_out.labels,
-            augment=augment.simclr,
-            transform=normalised,
-            generator=generator,
-            epochs=1 if environment.dry() else 100,
-        ).accuracy
+        sets = (labelled.images, labelled.labels, held_out.images, held_out.labels)
+        whole = split_batch_norm(copy.deepcopy(body), 1)  # the probe sees one view
+        how: dict[str, Any] = {"augment": augment.simclr, "transform": normalised, "epochs": 1 if environment.dry() else 100}
+        metrics["linear_released"] = evaluation.released_probe(whole, *sets, **how, generator=generator).accuracy
     return metrics
-
-
-def _knn(body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, k: int | None) -> float:
-    train_x, test_x = features(body, labelled), features(body, held_out)
-    temperature = None if k else 0.5
-    return evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(k or 200, len(train_x)), temperature=temperature)

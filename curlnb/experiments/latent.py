@@ -21,7 +21,6 @@ from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.settings import Accelerated, check_known
 from curlnb.runs import environment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
@@ -64,11 +63,9 @@ class LatentBlocks(Blocks):
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured beside the losses. ways, top: the k of avg-k and the r of top-r. tr_tasks: tasks sampled for trained classifiers, 0
-    for none. track: whether both losses are measured at every epoch."""
+    """What is measured beside the losses. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: whether both losses are
+    measured at every epoch."""
 
-    ways: tuple[int, ...] = (2, 5)
-    top: tuple[int, ...] = (1, 5)
     tr_tasks: int = 0
     track: bool = False
 
@@ -79,12 +76,15 @@ class LatentWorld(NamedTuple):
     labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of what is measured on.
     inputs(samples [m], generator) -> what the model takes, m of them, randomly augmented where that is wanted; in training only.
     features(model, split) -> [n, d] float32 of all training points ("train") or of all others ("test"), in evaluation mode, no gradient.
+    ways, top: the k of avg-k and the r of top-r that are measured on it.
     """
 
     labels: Tensor
     test_labels: Tensor
     inputs: Callable[[Tensor, torch.Generator], Any]
     features: Callable[[nn.Module, str], Tensor]
+    ways: tuple[int, ...] = (2, 5)
+    top: tuple[int, ...] = (1, 5)
 
 
 class WithHead(nn.Module):
@@ -135,9 +135,9 @@ def train_and_measure(
 
     untrained = tracked() if measures.track else {}
     if blocks.method != "untrained":
-        embed = accelerated(trained.representation, run, precision=optimisation.precision, compile=optimisation.compile)
+        embed = optimisation.accelerate(trained.representation, run)
         index = sampling.class_index(world.labels[seen])
-        largest, size, k = int(index.size.max()), blocks.block + 1, blocks.negatives
+        largest, size, k = int(index.size.max()), 1 if supervised else blocks.block + 1, blocks.negatives
 
         def supervised_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             chosen = seen[samples % len(seen)]
@@ -154,19 +154,13 @@ def train_and_measure(
                 return fresh_block_loss(positives, unlike, blocks.loss), {}
             return (curl_block_loss(z, k, generator, blocks.loss) if objective is None else objective(z, generator)), {}
 
-        log = train_by(
-            optimisation if supervised else replace(optimisation, batch=optimisation.batch // size),
-            run,
-            trained,
-            supervised_step if supervised else contrastive_step,
-            samples=len(world.labels) if supervised else len(world.labels) // size,
-            seed=seed,
-            generator=generator,
-            on_epoch=(lambda _: tracked()) if measures.track else None,
-        )
+        how: dict[str, Any] = {"samples": len(world.labels) // size, "seed": seed, "generator": generator}
+        how |= {"on_epoch": lambda _: tracked()} if measures.track else {}
+        step = supervised_step if supervised else contrastive_step
+        log = train_by(replace(optimisation, batch=optimisation.batch // size), run, trained, step, **how)
         metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
     few = sampling.subset(world.labels, FEW, seed)
-    return metrics | measure(trained, world, few, seed=seed, negatives=blocks.negatives, measures=measures)
+    return metrics | measure(trained, world, few, seed=seed, negatives=blocks.negatives, tr_tasks=measures.tr_tasks)
 
 
 def curl_block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic") -> Tensor:
@@ -193,7 +187,7 @@ def leave_one_out(z: Tensor) -> Tensor:
     return (z.sum(1, keepdim=True) - z) / (z.shape[1] - 1)
 
 
-def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, measures: Measures) -> dict[str, Any]:
+def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, tr_tasks: int) -> dict[str, Any]:
     """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of classes are left out.
 
     mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class, averaged over 5 draws; few_: of the points
@@ -205,38 +199,34 @@ def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, ne
     x, y = world.features(trained.representation, "train"), world.labels
     test_x, test_y = world.features(trained.representation, "test"), world.test_labels
     classes, generator = int(y.max()) + 1, torch.Generator(x.device).manual_seed(seed)
-    ways, top = [k for k in measures.ways if k <= classes], [r for r in measures.top if r < classes]
+    ways, top = [k for k in world.ways if k <= classes], [r for r in world.top if r < classes]
 
     def accuracies(classifier: Tensor, points: Tensor = test_x) -> dict[str, float]:
         scores = points.to(classifier.dtype) @ classifier.T
         shares = {f"avg{k}": evaluation.average_accuracy(scores, test_y, k) for k in ways}
         return shares | {f"top{r}": evaluation.top_r(scores, test_y, r) for r in top}
 
-    each = {
-        "mu": accuracies(evaluation.mean_classifier(x, y, classes)),
-        "few": accuracies(evaluation.mean_classifier(x[few], y[few], classes)),
-    }
-    draws = [
-        accuracies(evaluation.mean_classifier(x, y, classes, per_class=min(5, len(y) // classes), generator=generator)) for _ in range(5)
-    ]
-    each["mu5"] = {name: math.fsum(draw[name] for draw in draws) / len(draws) for name in draws[0]}
+    def means_of(points: Tensor, labels: Tensor, **few: Any) -> dict[str, float]:
+        return accuracies(evaluation.mean_classifier(points, labels, classes, **few))
+
+    draws = [means_of(x, y, per_class=min(5, len(y) // classes), generator=generator) for _ in range(5)]
+    five = {name: math.fsum(draw[name] for draw in draws) / len(draws) for name in draws[0]}
+    each = {"mu": means_of(x, y), "few": means_of(x[few], y[few]), "mu5": five}
     if trained.head is not None:
         head = torch.cat([trained.head.weight, trained.head.bias[:, None]], 1).detach()
         each["head"] = accuracies(head, F.pad(test_x, (0, 1), value=1.0))
-    if measures.tr_tasks:
+    if tr_tasks:
         each["tr"] = accuracies(evaluation.linear_classifier(x, y), F.pad(test_x, (0, 1), value=1.0))
         for k in (k for k in ways if k < classes):
-            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=measures.tr_tasks)
+            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=tr_tasks)
             each["tr"] |= {f"avg{k}": mean, f"avg{k}_se": error}
     metrics: dict[str, Any] = {f"{kind}_{name}": value for kind, values in each.items() for name, value in values.items()}
     for split, points, labels in (("train", x, y), ("test", test_x, test_y)):
         means = evaluation.mean_classifier(points, labels, classes)
         metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
-        drawn = {
-            name: sampled_similarities(points, labels, negatives=k, generator=generator) for name, k in (("un", 1), ("unk", negatives))
-        }
+        un, unk = (sampled_similarities(points, labels, negatives=k, generator=generator) for k in (1, negatives))
         for kind in KINDS:
-            metrics |= {f"{name}_{kind}_{split}": mean_loss(pairs, kind) for name, pairs in drawn.items()}
+            metrics |= {f"un_{kind}_{split}": mean_loss(un, kind), f"unk_{kind}_{split}": mean_loss(unk, kind)}
             if split == "train":
                 metrics[f"scaled_{kind}_{split}"] = best_scale_loss(points, labels, kind=kind, seed=seed)
             metrics[f"sup_{kind}_{split}"] = average_task_loss(points, labels, means, kind)

@@ -36,10 +36,10 @@ class Small(nn.Module):
 
 
 def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.Module:
-    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.encoder`, followed by a linear layer to DIM."""
+    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.make_encoder`, followed by a linear layer to DIM."""
     if encoder == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    body, dim = own_parts.encoder(encoder, shape[0], shape[1])  # vgg16 ends in its 512 x 100 layer already
+    body, dim = own_parts.make_encoder(encoder, shape[0], shape[1])  # vgg16 ends in its 512 x 100 layer already
     return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -65,16 +65,14 @@ def curl(
     moved: Moves = Moves(),
     blocks: LatentBlocks = LatentBlocks(),
     optimisation: Accelerated = Accelerated(epochs=20, batch=250, weight_decay=0.0),
-    tr_tasks: int = 0,
-    track: bool = False,
+    measures: Measures = Measures(),
 ) -> dict[str, Any]:
     """Train and measure as `latent.train_and_measure` says, on an image set.
 
-    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as `own_parts.encoder`. tr_tasks, track: as `latent.Measures`'.
+    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as `own_parts.make_encoder`.
     """
     fit, held_out = ImageData(dataset, evaluate_on=evaluate_on).labelled(run.device)
-    model = representation_network(encoder, fit.images.shape[1:])
-    world, measures = image_world(fit, held_out, moved), Measures(tr_tasks=tr_tasks, track=track)
+    model, world = representation_network(encoder, fit.images.shape[1:]), image_world(fit, held_out, moved)
     return train_and_measure(run, world, model, DIM, seed=seed, blocks=blocks, optimisation=optimisation, measures=measures)
 
 
@@ -82,11 +80,8 @@ def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves)
     """Both sets normalised once, channels last, on their device; training batches are cut from the set padded by its own reflection."""
     shift, flip = moved.shift, moved.flip
     whole = {"train": normalised(fit.images), "test": normalised(held_out.images)}
-    padded = (
-        F.pad(whole["train"], (shift,) * 4, mode="reflect").permute(0, 2, 3, 1).contiguous()
-        if shift
-        else whole["train"].permute(0, 2, 3, 1)
-    )
+    padded = F.pad(whole["train"], (shift,) * 4, mode="reflect") if shift else whole["train"]
+    padded = padded.permute(0, 2, 3, 1).contiguous()
     height, width = fit.images.shape[2:]
 
     def inputs(samples: Tensor, generator: torch.Generator) -> Tensor:

@@ -56,29 +56,20 @@ def curl(
     reader: Reader = Reader(),
     blocks: LatentBlocks = LatentBlocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=12, batch=640, weight_decay=0.0),
-    tr_tasks: int = 0,
-    track: bool = False,
+    measures: Measures = Measures(),
 ) -> dict[str, Any]:
     """Train and measure as `latent.train_and_measure` says, on the sentences of articles.
 
     evaluate_on: "test", or "dev", the tenth on which settings are chosen. method: one of METHODS; for "quick_thoughts" see
-    `quick_thoughts_loss`, block and batch are as for "curl". tr_tasks, track: as `latent.Measures`'.
+    `quick_thoughts_loss`, block and batch are as for "curl".
     """
     _check(reader, blocks.method)
     fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
-    model, dim = _model(reader, fit)
-    objective = quick_thoughts_loss if blocks.method == "quick_thoughts" else None
-    return train_and_measure(
-        run,
-        text_world(fit, held_out, reader.words),
-        model,
-        dim,
-        seed=seed,
-        blocks=replace(blocks, method="curl") if objective else blocks,
-        optimisation=Accelerated(**asdict(optimisation)),
-        measures=Measures(ways=(2, 10), top=(1, 10), tr_tasks=tr_tasks, track=track),
-        objective=objective,
-    )
+    (model, dim), world = _model(reader, fit), text_world(fit, held_out, reader.words)
+    how: dict[str, Any] = {"seed": seed, "optimisation": Accelerated(**asdict(optimisation)), "measures": measures}
+    if blocks.method == "quick_thoughts":
+        return train_and_measure(run, world, model, dim, blocks=replace(blocks, method="curl"), objective=quick_thoughts_loss, **how)
+    return train_and_measure(run, world, model, dim, blocks=blocks, **how)
 
 
 @experiment(data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]))
@@ -117,7 +108,10 @@ def reviews(
     metrics: dict[str, Any] = {}
     if blocks.method != "untrained":
         metrics = _train_on_blocks(run, model, fit, reader.words, blocks, optimisation, seed)
-    train_x, test_x = (of_reviews(encode(model, texts, words=reader.words), texts) for texts in (labelled, held_out))
+    train_x, test_x = (  # [reviews, d]
+        evaluation.mean_classifier(encode(model, texts, words=reader.words), texts.labels, len(texts.classes))
+        for texts in (labelled, held_out)
+    )
     y, test_y = _sentiment(labelled), _sentiment(held_out)
     metrics["mu_accuracy"] = evaluation.top_r(test_x @ evaluation.mean_classifier(train_x, y, 2).T, test_y, 1)
     metrics["accuracy"] = evaluation.linear_probe(train_x, y, test_x, test_y).accuracy
@@ -150,11 +144,6 @@ def consecutive(texts: datasets.Texts, size: int) -> Tensor:
     return starts
 
 
-def of_reviews(features: Tensor, texts: datasets.Texts) -> Tensor:
-    """Mean of the sentences' representations of each review: [n, d] -> [classes, d]."""
-    return evaluation.mean_classifier(features, texts.labels, len(texts.classes))
-
-
 def _sentiment(texts: datasets.Texts) -> Tensor:
     if texts.sentiment is None:
         raise ValueError(f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a dataset like 'imdb'")
@@ -170,7 +159,10 @@ def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None)
     def inputs(samples: Tensor, generator: Generator) -> PackedSentences:
         return pack(fit, samples, words)
 
-    return LatentWorld(fit.labels, held_out.labels, inputs, lambda model, split: encode(model, texts[split], words=words))
+    def features(model: nn.Module, split: str) -> Tensor:
+        return encode(model, texts[split], words=words)
+
+    return LatentWorld(fit.labels, held_out.labels, inputs, features, ways=(2, 10), top=(1, 10))
 
 
 def _train_on_blocks(
@@ -180,19 +172,14 @@ def _train_on_blocks(
     starts, steps = consecutive(fit, size), torch.arange(size, device=run.device)
     optimisation = limited(optimisation, batch=2 * size)
 
-    def objective(z: Tensor) -> Tensor:
-        if blocks.method == "quick_thoughts":
-            return quick_thoughts_loss(z)
-        return curl_block_loss(z, blocks.negatives, generator, blocks.loss)
-
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         begin = starts[torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)]
-        z = model(pack(fit, (begin[:, None] + steps).flatten(), words))
-        return objective(z.float().unflatten(0, (len(samples), size))), {}
+        z = model(pack(fit, (begin[:, None] + steps).flatten(), words)).float().unflatten(0, (len(samples), size))
+        quick_thoughts = blocks.method == "quick_thoughts"
+        return (quick_thoughts_loss(z) if quick_thoughts else curl_block_loss(z, blocks.negatives, generator, blocks.loss)), {}
 
-    log = train_by(
-        replace(optimisation, batch=optimisation.batch // size), run, model, step, samples=len(fit) // size, seed=seed, generator=generator
-    )
+    blockwise = replace(optimisation, batch=optimisation.batch // size)
+    log = train_by(blockwise, run, model, step, samples=len(fit) // size, seed=seed, generator=generator)
     return {"train_loss": log["loss"][-1]}
 
 

@@ -13,13 +13,12 @@ from curlnb.data import augment
 from curlnb.experiments import images, own_parts
 from curlnb.experiments.image_data import ImageData, digest
 from curlnb.experiments.images import Architecture
-from curlnb.experiments.optimisers import optimiser, scheduler, train_by
+from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.own_parts import Objective
 from curlnb.experiments.settings import Accelerated, limited
 from curlnb.models.encoders import SimCLR, momentum_update
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,6 @@ def moco_v2(
     groups = limited(architecture, bn_groups=2).bn_groups or 1
     query = images.network(architecture.encoder, channels, groups, crops.size).to(run.device)
     model = MoCo(query, loss.queue, dimension(query)).to(run.device)
-    adam_or_sgd = optimiser(model, optimisation, run.device, optimizer)
     generator = torch.Generator(run.device).manual_seed(seed)
 
     def view(samples: Tensor) -> Tensor:
@@ -128,10 +126,7 @@ def moco_v2(
         views = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size)
         return views.contiguous(memory_format=torch.channels_last)
 
-    embed, embed_key = (
-        accelerated(project, run, precision=optimisation.precision, compile=optimisation.compile)
-        for project in (lambda x: model.query(x)[1], lambda x: model.key(x)[1])
-    )
+    embed, embed_key = (optimisation.accelerate(part, run) for part in (lambda x: model.query(x)[1], lambda x: model.key(x)[1]))
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         momentum_update(model.key, model.query, 1 - loss.momentum)
@@ -155,17 +150,8 @@ def moco_v2(
         model.enqueue(k, samples)
         return each.mean(), seen
 
-    log = train_by(
-        optimisation,
-        run,
-        model,
-        step,
-        samples=len(pictures),
-        seed=seed,
-        generator=generator,
-        optimizer=adam_or_sgd,
-        before_step=scheduler(adam_or_sgd, optimisation.lr, cosine=cosine),
-    )
+    by: dict[str, Any] = {"seed": seed, "generator": generator, "optimizer": optimizer, "rates": {"cosine": cosine}}
+    log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
     return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)
 
 

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from curlnb import evaluation, losses
 from curlnb.data import augment, datasets
 from curlnb.experiments import images, moco
-from curlnb.experiments.image_data import ImageData, digest
+from curlnb.experiments.image_data import ImageData, digest, knn_and_probe
 from curlnb.experiments.moco import Crops
-from curlnb.experiments.optimisers import optimiser, scheduler, train_by
+from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.own_parts import MakeEncoder
 from curlnb.experiments.settings import Accelerated, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import accelerated
 
 BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
 FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))  # (t, tau+) at which the trained model's floor is measured
@@ -47,12 +46,12 @@ def lab(rgb: Tensor) -> Tensor:
 
 
 def views(rgb: Tensor) -> tuple[Tensor, Tensor]:
-    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2, h, w], each channel about [-1, 1]."""
-    channels = lab(rgb)
-    scaled = torch.stack(
-        [(channels[:, c] - (low + high) / 2) / ((high - low) / 2) for c, (low, high) in enumerate(zip(LOWEST, HIGHEST, strict=True))], 1
-    )
-    return scaled[:, :1], scaled[:, 1:]
+    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2, h, w], each channel about [-1, 1], in
+    channels-last layout."""
+    extremes = zip(lab(rgb).unbind(1), LOWEST, HIGHEST, strict=True)
+    scaled = torch.stack([(channel - (low + high) / 2) / ((high - low) / 2) for channel, low, high in extremes], 1)
+    light, colour = (view.contiguous(memory_format=torch.channels_last) for view in (scaled[:, :1], scaled[:, 1:]))
+    return light, colour
 
 
 class Multiview(nn.Module):
@@ -89,7 +88,7 @@ class Features(nn.Module):
         self.model = model
 
     def forward(self, rgb: Tensor) -> Tensor:
-        light, colour = (view.contiguous(memory_format=torch.channels_last) for view in views(rgb))
+        light, colour = views(rgb)
         return torch.cat([self.model.light(light)[0], self.model.colour(colour)[0]], 1)
 
 
@@ -141,34 +140,24 @@ def cmc(
         raise ValueError(f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, three channels")
     optimisation, loss, crops = limited(optimisation, batch=4), limited(loss, negatives=8), limited(crops, size=64)
     model = Multiview(encoder, len(pictures) if loss.bank else 0, crops.size).to(run.device)
-    adam_or_sgd = optimiser(model, optimisation, run.device, optimizer)
     generator = torch.Generator(run.device).manual_seed(seed)
-    embed = accelerated(model, run, precision=optimisation.precision, compile=optimisation.compile)
+    embed = optimisation.accelerate(model, run)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         parameters = augment.draw(len(samples), height, width, generator, scale=(crops.crop_low, 1.0), colour=False, blur=False)
         cut = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size, mean=(0.0,) * 3, std=(1.0,) * 3)
-        light, colour = embed(*(view.contiguous(memory_format=torch.channels_last) for view in views(cut)))
+        light, colour = embed(*views(cut))
         if loss.negatives:
             scores = from_bank(light, colour, model.bank, samples, loss.negatives, generator)
             model.remember(samples, light.detach(), colour.detach())
         else:
             scores = in_batch(light, colour)
-        found, floored = zip(*(_loss(pos, neg, loss.temperature, loss.tau_plus) for pos, neg in scores), strict=True)
-        seen = {"clamped": torch.stack(floored).mean(), "aligned": (light * colour).sum(1).mean()}
-        return torch.stack(found).sum(), seen
+        both = [losses.loss_and_clamped(*each, temperature=loss.temperature, tau_plus=loss.tau_plus) for each in scores]
+        seen = {"clamped": torch.stack([floored for _, floored in both]).mean(), "aligned": (light * colour).sum(1).mean()}
+        return torch.stack([each.mean() for each, _ in both]).sum(), seen
 
-    log = train_by(
-        optimisation,
-        run,
-        model,
-        step,
-        samples=len(pictures),
-        seed=seed,
-        generator=generator,
-        optimizer=adam_or_sgd,
-        before_step=scheduler(adam_or_sgd, optimisation.lr, milestones=milestones or ()),
-    )
+    by: dict[str, Any] = {"seed": seed, "generator": generator, "optimizer": optimizer, "rates": {"milestones": milestones or ()}}
+    log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
     return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, optimisation.batch)} | images.last(log)
 
 
@@ -203,29 +192,15 @@ def from_bank(
     return found[0], found[1]
 
 
-def _loss(pos: Tensor, neg: Tensor, temperature: float, tau_plus: float) -> tuple[Tensor, Tensor]:
-    """One direction's mean loss and share of anchors on the floor."""
-    loss, clamped = losses.loss_and_clamped(pos, neg, temperature=temperature, tau_plus=tau_plus)
-    return loss.mean(), clamped
-
-
 def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:
     """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on both."""
-    train_x, test_x = (
-        evaluation.extract_features(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out)
-    )
-    half = train_x.shape[1] // 2
-    both, light, colour = (
-        evaluation.linear_probe(train_x[:, of], labelled.labels, test_x[:, of], held_out.labels)
-        for of in (slice(None), slice(half), slice(half, None))
-    )
-    return {
-        "linear": both.accuracy,
-        "linear_top5": both.top5,
-        "linear_light": light.accuracy,
-        "linear_colour": colour.accuracy,
-        "knn": evaluation.knn(train_x, labelled.labels, test_x, held_out.labels, k=min(200, len(train_x))),
+    x, test_x = (evaluation.extract_features(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out))
+    half = x.shape[1] // 2
+    alone = {
+        f"linear_{name}": evaluation.linear_probe(x[:, of], labelled.labels, test_x[:, of], held_out.labels).accuracy
+        for name, of in (("light", slice(half)), ("colour", slice(half, None)))
     }
+    return knn_and_probe(x, labelled, test_x, held_out) | alone
 
 
 def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
@@ -235,7 +210,7 @@ def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
     parts = [part for part in data.images.split(batch) if len(part) == min(batch, len(data.images))]
     with torch.no_grad():
         for part in parts:
-            z = model(*(view.contiguous(memory_format=torch.channels_last) for view in views(_unit_range(part))))
+            z = model(*views(_unit_range(part)))
             for index, (t, tau) in enumerate(FLOORS):
                 both = (losses.clamped_fraction(pos, neg, temperature=t, tau_plus=tau) for pos, neg in in_batch(*z))
                 shares[index] += float(sum(both)) / 2 / len(parts)

@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,28 +36,24 @@ def train_by(
     samples: int,
     seed: int,
     generator: torch.Generator,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: str | torch.optim.Optimizer = "adam",
+    rates: dict[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, list[float]]:
-    """`training.train` by the settings; optimizer: Adam, unless the caller made one; `more` as there. Returns its log.
+    """`training.train` by the settings. Returns its log.
 
-    samples: how many there are; seed: orders them; generator: what `step` draws from.
+    samples: how many there are; seed: orders them; generator: what `step` draws from. optimizer: one of OPTIMISERS, or the caller's own;
+    rates: the schedule of its learning rate, by `rate`'s keywords; more: as `training.train`'s.
     """
-    optimizer = optimizer or optimiser(model, settings, run.device)
-    steps: dict[str, Any] = {"samples": samples, "batch": settings.batch, "epochs": settings.epochs}
-    return train(run, model, step, optimizer, **steps, seed=seed, generator=generator, **more)
-
-
-def scheduler(
-    optimizer: torch.optim.Optimizer, lr: float, *, cosine: bool = False, milestones: Sequence[float] = ()
-) -> Callable[[float], None]:
-    """`training.train`'s before_step that sets the learning rate to `rate`."""
+    by = optimiser(model, settings, run.device, optimizer) if isinstance(optimizer, str) else optimizer
 
     def before_step(done: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = rate(lr, done, cosine=cosine, milestones=milestones)
+        for group in by.param_groups:
+            group["lr"] = rate(settings.lr, done, **rates or {})
 
-    return before_step
+    more |= {"before_step": before_step} if rates else {}
+    steps: dict[str, Any] = {"samples": samples, "batch": settings.batch, "epochs": settings.epochs}
+    return train(run, model, step, by, **steps, seed=seed, generator=generator, **more)
 
 
 def rate(lr: float, done: float, *, cosine: bool = False, milestones: Sequence[float] = ()) -> float:

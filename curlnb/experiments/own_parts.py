@@ -35,7 +35,7 @@ class OwnDataset(Protocol):
     def split(self, split: str, device: torch.device) -> Dataset: ...
 
 
-def encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tuple[nn.Module, int]:
+def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tuple[nn.Module, int]:
     """An encoder and the length d of its features; a name is one of `encoders.encoder`.
 
     An encoder of one's own is asked for d: it is shown two black images [2, channels, size, size] on the CPU, in evaluation mode. A name is

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from curlnb import evaluation
 from curlnb.experiments import image_data, images
-from curlnb.experiments.image_data import ImageData
-from curlnb.experiments.images import Architecture, Contrast, Monitor, Pairing
-from curlnb.experiments.settings import Accelerated
+from curlnb.experiments.images import Training
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 
@@ -38,18 +36,7 @@ class Pictures:
 
 
 @experiment(data=image_data.digest, training=images.fit, shares_batch=True)
-def look(
-    run: Run,
-    *,
-    seed: int,
-    data: ImageData = ImageData(),
-    architecture: Architecture = Architecture(),
-    pairing: Pairing = Pairing(),
-    loss: Contrast = Contrast(),
-    optimisation: Accelerated = Accelerated(),
-    monitor: Monitor = Monitor(),
-    pictures: Pictures = Pictures(),
-) -> dict[str, Any]:
+def look(run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()) -> dict[str, Any]:
     """Train as `images.fit` says, then look at the evaluation split's embeddings.
 
     Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the head, which classifiers read, and
@@ -57,25 +44,22 @@ def look(
     Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarity_histograms`
     measure, and picture_* (see `picture`, `hardest_negatives`), which are for the eye: on another machine they come out otherwise.
     """
-    fitted = images.fit(
-        run, seed=seed, data=data, architecture=architecture, pairing=pairing, loss=loss, optimisation=optimisation, monitor=monitor
-    )
-    held_out, labelled = fitted.held_out, fitted.labelled
-    train_features, features = image_data.features(fitted.model.encoder, labelled), image_data.features(fitted.model.encoder, held_out)
-    projections = image_data.features(Projections(fitted.model), held_out)
-    some = image_data.first_of_each(held_out.labels, pictures.points)
-    few, few_labels = features[some].cpu(), held_out.labels[some].cpu()  # where t-SNE is computed
-    probe = evaluation.linear_probe(train_features, labelled.labels, features, held_out.labels)
-    metrics: dict[str, Any] = {
-        "knn": evaluation.knn(train_features, labelled.labels, features, held_out.labels, k=min(200, len(train_features))),
-        "linear": probe.accuracy,
-    }
-    metrics |= {f"features_{name}": value for name, value in neighbourhood(few, few_labels).items()}
-    metrics |= {f"features_{name}": value for name, value in similarity_histograms(features, held_out.labels).items()}
-    metrics |= {f"projections_{name}": value for name, value in similarity_histograms(projections, held_out.labels).items()}
+    fitted = images.fit(run, seed=seed, training=training)
+    model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
+    labels = held_out.labels
+    features, projections = (image_data.features(body, held_out) for body in (model.encoder, Projections(model)))
+    some = image_data.first_of_each(labels, pictures.points)
+    few, few_labels = features[some].cpu(), labels[some].cpu()  # where t-SNE is computed
     flat = picture(few, perplexity=pictures.perplexity, seed=seed)
-    metrics |= {f"picture_{name}": value for name, value in neighbourhood(flat, few_labels, cosine=False).items()}
-    metrics |= hardest_negatives(projections, held_out.labels, pictures, loss.temperature)
+    metrics: dict[str, Any] = image_data.knn_and_probe(image_data.features(model.encoder, labelled), labelled, features, held_out)
+    del metrics["linear_top5"]
+    for name, measured in (
+        ("features", neighbourhood(few, few_labels) | similarity_histograms(features, labels)),
+        ("projections", similarity_histograms(projections, labels)),
+        ("picture", neighbourhood(flat, few_labels, cosine=False)),
+    ):
+        metrics |= {f"{name}_{key}": value for key, value in measured.items()}
+    metrics |= hardest_negatives(projections, labels, pictures, training.temperature)
     metrics |= {"picture_points": some.tolist(), "picture_tsne": flat.round().int().tolist()}
     return metrics | images.last(fitted.log)
 

@@ -6,6 +6,7 @@ the sentences before and after it from the others of the batch. A sentence's rep
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -49,10 +50,6 @@ class NeighbourContrast:
         if (self.tau_plus and self.method not in ("debiased", "hard")) or (self.beta and self.method != "hard"):
             refused = "beta" if self.beta else "tau_plus"
             raise ValueError(f"method {self.method!r} takes no {refused}; 'debiased' takes tau_plus, 'hard' both")
-
-    def options(self) -> dict[str, Any]:
-        """The keyword arguments of `neighbour_loss`."""
-        return {name: value for name, value in asdict(self).items() if name != "method"}
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,18 @@ def quick_thoughts(
     """
     optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
     tasks, mean = limited(tasks, inner=1), loss.method == "mean"
+    entry = texts.entry_of(dataset)
     word_dim = None if mean else reading.word_dim  # the mean takes the vectors that there are
-    books, number = _books(dataset, run.device, word_dim, reading.vocabulary)
+    books, number = _read(dataset, "train", run.device, entry.vectors), None
+    if word_dim is not None:
+        number, known = sentences.most_frequent(books, reading.vocabulary)
+        books = replace(books, tokens=number[books.tokens.long()], vocabulary=known, vectors=books.vectors[:1])
+
+    def read(name: str, split: str) -> Texts:
+        """Another text in the books' words."""
+        found = _read(name, split, run.device, entry.vectors)
+        return found if number is None else replace(found, tokens=number[found.tokens.long()])
+
     model = encoders(books, reading.hidden, word_dim, mean=mean).to(run.device)
     log: dict[str, list[float]] = {}
     if loss.method in OBJECTIVES:
@@ -121,13 +128,10 @@ def quick_thoughts(
             return _diverged(tasks.evaluated, str(error))
     metrics: dict[str, Any] = {"diverged": 0.0, "diverged_at": None, **{name: curve[-1] for name, curve in log.items()}}
     metrics |= {f"{name}_curve": [round(value, 5) for value in curve] for name, curve in log.items() if len(curve) > 1}
-    metrics["next"] = None
-    if not mean:
-        split = "dev" if "dev" in texts.entry_of(dataset).splits else "train"
-        held_out = _renumbered(_read(dataset, split, run.device, None), number)
-        metrics["next"] = next_sentence(model, held_out, reading.words, optimisation.batch)
+    held_out = "dev" if "dev" in entry.splits else "train"
+    metrics["next"] = None if mean else next_sentence(model, read(dataset, held_out), reading.words, optimisation.batch)
     for task in tasks.evaluated:
-        score = task_score(model, task, books, number, run.device, tasks.folds, tasks.inner)
+        score = task_score(model, task, read, tasks.folds, tasks.inner)
         metrics |= {task: score.accuracy, f"{task}_dev": score.dev} | ({"MSRP_f1": score.f1} if task == "MSRP" else {})
     return metrics
 
@@ -196,27 +200,25 @@ def neighbour_loss(
     scores: Tensor,
     own: Tensor,
     *,
-    tau_plus: float = 0.0,
     beta: float = 0.0,
     weight_clip: str | None = "rescale",
-    floor: str | float | None = "sphere",
     diagonal: str = "out",
     sibling: str = "out",
+    **options: Any,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Quick-thoughts' loss with g of chuang2020, Eq. 16, or robinson2021, Eq. 4, M = 2, and what is worth logging. All 0-dim.
 
     scores: [B, B], f of the row's sentence with g of the column's; own: [B] books. An anchor's loss is the mean of
     -log e^{s_j} / (e^{s_j} + N g) over its one or two neighbours j, g being of both; N is the number of negatives of an anchor with two.
     With tau_plus = beta = 0, diagonal "zero" and sibling "in" this is the released code: cross-entropy with targets 1/2, 1/2. Temperature
-    1; scores are not normalised.
+    1; scores are not normalised. diagonal, sibling: as `columns`; the rest as `losses.contrastive_loss`.
     """
     there, near, negative = columns(own, diagonal, sibling)
     if diagonal == "zero":
         scores = scores * (1 - torch.eye(len(scores), dtype=scores.dtype, device=scores.device))
     pos = torch.stack([scores.gather(1, column[:, None])[:, 0] for column in near])  # [2, B]
     both = torch.where(there, pos, pos.flip(0)).T  # an anchor with one neighbour has it twice, which is M = 1
-    options: dict[str, Any] = {"temperature": 1.0, "tau_plus": tau_plus, "beta": beta, "extra_pos": both, "floor": floor}
-    options["weight_clip"] = weight_clip if beta > 0 else None
+    options |= {"temperature": 1.0, "beta": beta, "extra_pos": both, "weight_clip": weight_clip if beta > 0 else None}
     n = float(len(own) - 1 - (diagonal == "out") - (sibling == "out"))
     weight = there / there.sum(0).clamp_min(1)
     total, clamped = scores.new_zeros(()), scores.new_zeros(())
@@ -268,24 +270,18 @@ def train_encoders(
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
 
     optimizer.register_step_pre_hook(shorten)
+    options = {name: value for name, value in asdict(loss).items() if name != "method"}
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         samples = index * batch + place
         read = pack(books, samples, reading.words)
         f, g = model.f(read).float(), model.g(read).float()
-        value, about = neighbour_loss(f @ g.T, books.labels[samples], **loss.options())
+        value, about = neighbour_loss(f @ g.T, books.labels[samples], **options)
         return value, about | {"norm": f.detach().norm(dim=1).mean()}
 
-    return train_by(
-        replace(optimisation, batch=1),
-        run,
-        model,
-        step,
-        samples=batches_of(len(books) if reading.first is None else min(reading.first, len(books)), batch),
-        seed=seed,
-        generator=torch.Generator(run.device).manual_seed(seed),
-        optimizer=optimizer,
-    )
+    samples = batches_of(len(books) if reading.first is None else min(reading.first, len(books)), batch)
+    generator = torch.Generator(run.device).manual_seed(seed)
+    return train_by(replace(optimisation, batch=1), run, model, step, samples=samples, seed=seed, generator=generator, optimizer=optimizer)
 
 
 def _diverged(tasks: list[str], said: str) -> dict[str, Any]:
@@ -309,19 +305,11 @@ def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> flo
     return float(torch.cat(right).float().mean())
 
 
-def task_score(
-    model: nn.Module,
-    task: str,
-    books: Texts,
-    number: Tensor | None,
-    device: torch.device,
-    folds: int = 10,
-    inner: int = 9,
-) -> sentence_tasks.Score:
-    """A task by SentEval's protocol. number: the vocabulary of `sentences.most_frequent`, if the books have one of their own."""
+def task_score(model: nn.Module, task: str, read: Callable[[str, str], Texts], folds: int = 10, inner: int = 9) -> sentence_tasks.Score:
+    """A task by SentEval's protocol. read(task, split): its rows, in the words that the model knows."""
 
     def features(split: str) -> tuple[Tensor, Tensor]:
-        data = _renumbered(_read(task, split, device, texts.entry_of(books.name).vectors), number)
+        data = read(task, split)
         z = encode(model, data)  # whole sentences, however short those of training were cut
         assert data.sentiment is not None
         return sentence_tasks.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
@@ -330,19 +318,6 @@ def task_score(
     if "test" not in texts.entry_of(task).splits:
         return sentence_tasks.cross_validated(x, y, count=folds, inner=inner)
     return sentence_tasks.train_test(x, y, *features("test"), count=folds, inner=min(folds, inner + 1))
-
-
-def _books(name: str, device: torch.device, word_dim: int | None, vocabulary: int) -> tuple[Texts, Tensor | None]:
-    """The books' training split and, where its words are to be trained, their numbers in a vocabulary of its own."""
-    books = _read(name, "train", device, None)
-    if word_dim is None:
-        return books, None
-    number, known = sentences.most_frequent(books, vocabulary)
-    return replace(_renumbered(books, number), vocabulary=known, vectors=books.vectors[:1]), number
-
-
-def _renumbered(found: Texts, number: Tensor | None) -> Texts:
-    return found if number is None else replace(found, tokens=number[found.tokens.long()])
 
 
 @kept_in_memory(12)

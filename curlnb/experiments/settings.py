@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from curlnb.runs import environment
+from curlnb.runs.store import Run
+from curlnb.runs.training import accelerated
 
 Group = TypeVar("Group")
 Loader = TypeVar("Loader", bound=Callable[..., Any])
@@ -41,6 +43,10 @@ class Accelerated(Optimisation):
 
     precision: str = "float32"
     compile: bool = False
+
+    def accelerate(self, function: Callable[..., Any], run: Run) -> Callable[..., Any]:
+        """`training.accelerated` by these settings."""
+        return accelerated(function, run, precision=self.precision, compile=self.compile)
 
 
 def check_known(name: str, value: Any, known: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Encoders and the projection head: an image batch in, one vector an image out. Never any pretrained weights."""
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -78,46 +79,38 @@ def _cnn(in_channels: int) -> tuple[nn.Module, int]:
     return nn.Sequential(*layers, _Average()), channels[-1]
 
 
-def _resnet(name: str, feature_dim: int, *, small_images: bool = True) -> Callable[[int], tuple[nn.Module, int]]:
-    def builder(in_channels: int) -> tuple[nn.Module, int]:
-        from torchvision import models  # two seconds, which a run of the small network need not pay
+def _resnet(in_channels: int, name: str, small_images: bool = True) -> tuple[nn.Module, int]:
+    from torchvision import models  # two seconds, which a run of the small network need not pay
 
-        network = getattr(models, name)(weights=None)
-        if small_images:
-            network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
-            network.maxpool = nn.Identity()
-        else:
-            network.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
-        network.fc = nn.Identity()
-        return network, feature_dim
-
-    return builder
+    network = getattr(models, name)(weights=None)
+    if small_images:
+        network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
+        network.maxpool = nn.Identity()
+    else:
+        network.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
+    features, network.fc = network.fc.in_features, nn.Identity()
+    return network, features
 
 
-def _vgg16(batch_norm: bool) -> Callable[[int], tuple[nn.Module, int]]:
-    def builder(in_channels: int) -> tuple[nn.Module, int]:
-        from torchvision.models.vgg import cfgs, make_layers
+def _vgg16(in_channels: int, batch_norm: bool) -> tuple[nn.Module, int]:
+    from torchvision.models.vgg import cfgs, make_layers
 
-        features = make_layers(cfgs["D"], batch_norm=batch_norm)  # vgg16() would first fill 120 M parameters of a classifier
-        features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
-        for layer in features:
-            if isinstance(layer, nn.Conv2d):  # as torchvision's VGG; thirteen layers do not train from torch's default
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
-        return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100)), 100
-
-    return builder
+    features = make_layers(cfgs["D"], batch_norm=batch_norm)  # vgg16() would first fill 120 M parameters of a classifier
+    features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
+    for layer in features:
+        if isinstance(layer, nn.Conv2d):  # as torchvision's VGG; thirteen layers do not train from torch's default
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100)), 100
 
 
 _BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
     "cnn": _cnn,
-    "resnet18": _resnet("resnet18", 512),
-    "resnet34": _resnet("resnet34", 512),
-    "resnet50": _resnet("resnet50", 2048),
-    "resnet50-imagenet": _resnet("resnet50", 2048, small_images=False),
-    "vgg16": _vgg16(batch_norm=False),
-    "vgg16_bn": _vgg16(batch_norm=True),
+    **{name: functools.partial(_resnet, name=name) for name in ("resnet18", "resnet34", "resnet50")},
+    "resnet50-imagenet": functools.partial(_resnet, name="resnet50", small_images=False),
+    "vgg16": functools.partial(_vgg16, batch_norm=False),
+    "vgg16_bn": functools.partial(_vgg16, batch_norm=True),
 }
 
 
@@ -172,19 +165,14 @@ def split_batch_norm(module: nn.Module, groups: int) -> nn.Module:
     """
     if groups < 1:
         raise ValueError(f"groups is {groups}: it must be at least 1")
-    if isinstance(module, _BatchNorm) and (isinstance(module, _SplitBatchNorm) or type(module) in _SPLIT):
-        return _with_groups(module, groups)
+    if isinstance(module, _BatchNorm) and type(module) in _SPLIT:
+        split = _SPLIT[type(module)](module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
+            setattr(split, name, value)
+        module = split.train(module.training)
+    if isinstance(module, _SplitBatchNorm):
+        module.groups = groups
+        return module
     for name, child in module.named_children():
         setattr(module, name, split_batch_norm(child, groups))
     return module
-
-
-def _with_groups(layer: _BatchNorm, groups: int) -> _SplitBatchNorm:
-    split = layer
-    if not isinstance(split, _SplitBatchNorm):
-        split = _SPLIT[type(layer)](layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
-        for name, value in (*layer.named_parameters(), *layer.named_buffers()):
-            setattr(split, name, value)
-        split.train(layer.training)
-    split.groups = groups
-    return split

@@ -3,19 +3,8 @@
 torch_geometric, the extra `graphs`, is imported when a network is made: everything else in this project works without it.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-
-
-def torch_geometric_nn() -> Any:
-    """The module torch_geometric.nn; RuntimeError, in one line, where it is not installed."""
-    try:
-        import torch_geometric.nn
-    except ImportError:
-        raise RuntimeError("graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`") from None
-    return torch_geometric.nn
 
 
 class GIN(nn.Module):
@@ -28,10 +17,15 @@ class GIN(nn.Module):
 
     def __init__(self, features: int, width: int = 32, layers: int = 3) -> None:
         super().__init__()
-        conv = torch_geometric_nn().GINConv
-        sizes = [features] + [width] * layers
+        try:
+            from torch_geometric.nn import GINConv
+        except ImportError:
+            raise RuntimeError(
+                "graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`"
+            ) from None
+        sizes = [features] + [width] * (layers - 1)
         self.convolutions = nn.ModuleList(
-            conv(nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width))) for size in sizes[:-1]
+            GINConv(nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width))) for size in sizes
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
 

@@ -168,13 +168,5 @@ class _Recurrence(torch.autograd.Function):
             to_n[:, at : at + size].mul_(d)
             torch.baddbmm(d * z[:, at : at + size], own, w_hh, out=d)
         d_in = torch.cat([d_hh[..., : 2 * hidden], to_n], 2)
-        return (
-            None,
-            None,
-            torch.bmm(d_in.transpose(1, 2), x[word]),
-            torch.bmm(d_hh.transpose(1, 2), before),
-            d_in.sum(1),
-            d_hh.sum(1),
-            None,
-            None,
-        )
+        to_w_ih, to_w_hh = torch.bmm(d_in.transpose(1, 2), x[word]), torch.bmm(d_hh.transpose(1, 2), before)
+        return None, None, to_w_ih, to_w_hh, d_in.sum(1), d_hh.sum(1), None, None

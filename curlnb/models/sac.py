@@ -22,6 +22,11 @@ from curlnb.data.control_frames import Batch
 from curlnb.models.encoders import momentum_update
 
 LOG_STD = (-10.0, 2.0)
+# Srinivas et al. 2020:
+ALPHA, ALPHA_LR = 0.1, 1e-4  # the entropy's weight at first, and its learning rate
+GAMMA = 0.99  # the discount
+ENCODER_RATE, CRITIC_RATE = 0.05, 0.01  # how far the momentum copies move at an update of theirs
+ACTOR_EVERY = 2  # updates of the critics to one of actor, alpha and momentum copies
 
 
 def pixels(frames: Tensor) -> Tensor:
@@ -94,15 +99,10 @@ def bilinear_loss(
     n = len(query)
     projected = query @ bilinear  # [n, d]
     own = torch.einsum("nd,mnd->nm", projected, keys)
-    options: dict[str, Any] = {
-        "temperature": 1.0,
-        "tau_plus": tau_plus,
-        "extra_pos": own if len(keys) > 1 else None,
-        "mask": ~torch.eye(n, dtype=torch.bool, device=query.device),
-        "floor": floor,
-    }
-    scores = projected @ keys[0].T
-    loss, clamped = losses.loss_and_clamped(own[:, 0], scores, n_eff=n - 1, **options)
+    options: dict[str, Any] = {"temperature": 1.0, "tau_plus": tau_plus, "floor": floor, "n_eff": n - 1}
+    others = ~torch.eye(n, dtype=torch.bool, device=query.device)
+    extra = own if len(keys) > 1 else None
+    loss, clamped = losses.loss_and_clamped(own[:, 0], projected @ keys[0].T, extra_pos=extra, mask=others, **options)
     return loss.mean(), clamped
 
 
@@ -121,9 +121,7 @@ def bellman_target(reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, 
 class Agent(nn.Module):
     """All networks of the agent. trunk: observations -> [n, width]; `Convolutions` for pixels, anything for states."""
 
-    def __init__(
-        self, trunk: nn.Module, width: int, actions: int, *, features: int = 50, hidden: int = 1024, temperature: float = 0.1
-    ) -> None:
+    def __init__(self, trunk: nn.Module, width: int, actions: int, *, features: int = 50, hidden: int = 1024) -> None:
         super().__init__()
         self.encoder = PixelEncoder(trunk, width, features)
         self.actor_readout, self.actor = readout(width, features), _mlp(features, hidden, 2 * actions)
@@ -133,7 +131,7 @@ class Agent(nn.Module):
         for parameter in (*self.momentum_encoder.parameters(), *self.target_critics.parameters()):
             parameter.requires_grad_(False)
         self.bilinear = nn.Parameter(torch.rand(features, features))
-        self.log_alpha = nn.Parameter(torch.tensor(math.log(temperature)))
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(ALPHA)))
         self.actions = actions
 
     def policy(self, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,18 +167,8 @@ class Learner:
     That code steps the encoder twice in each contrastive update, since two of its optimisers hold it; here it is stepped once.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        lr: float = 1e-3,
-        alpha_lr: float = 1e-4,
-        gamma: float = 0.99,
-        critic_rate: float = 0.01,
-        encoder_rate: float = 0.05,
-        every: int = 2,
-    ) -> None:
-        self.agent, self.gamma, self.rates, self.every, self.steps = agent, gamma, (encoder_rate, critic_rate), every, 0
+    def __init__(self, agent: Agent, *, lr: float = 1e-3) -> None:
+        self.agent, self.steps = agent, 0
         fused = next(agent.parameters()).device.type != "mps"
 
         def adam(parameters: list[nn.Parameter], rate: float, beta: float = 0.9) -> torch.optim.Adam:
@@ -190,7 +178,7 @@ class Learner:
         self.optimizers = {
             "critic": adam([*encoder, *agent.critics.parameters()], lr),
             "actor": adam([*agent.actor_readout.parameters(), *agent.actor.parameters()], lr),
-            "alpha": adam([agent.log_alpha], alpha_lr, 0.5),
+            "alpha": adam([agent.log_alpha], ALPHA_LR, 0.5),
             "contrast": adam([*encoder, agent.bilinear], lr),
         }
 
@@ -201,11 +189,11 @@ class Learner:
         with torch.no_grad():
             action, log_pi = agent.draw(*agent.policy(batch.after), generator)
             future = agent.values(agent.momentum_encoder(batch.after), action, of_target=True)
-            wanted = bellman_target(batch.reward, batch.discount, future, log_pi, alpha, self.gamma)
+            wanted = bellman_target(batch.reward, batch.discount, future, log_pi, alpha, GAMMA)
         critic = (agent.values(agent.encoder(batch.observed), batch.action) - wanted).square().mean(1).sum()
         self._step("critic", critic)
         metrics = {"critic": critic.detach()}
-        if self.steps % self.every == 0:
+        if self.steps % ACTOR_EVERY == 0:
             with torch.no_grad():
                 seen = agent.encoder.trunk(batch.observed)
                 features = agent.encoder.readout(seen)
@@ -214,8 +202,8 @@ class Learner:
             entropy = -log_pi.detach().mean()
             self._step("alpha", agent.log_alpha.exp() * (entropy + agent.actions))
             metrics["entropy"] = entropy
-            momentum_update(agent.momentum_encoder, agent.encoder, self.rates[0])
-            momentum_update(agent.target_critics, agent.critics, self.rates[1])
+            momentum_update(agent.momentum_encoder, agent.encoder, ENCODER_RATE)
+            momentum_update(agent.target_critics, agent.critics, CRITIC_RATE)
         self.steps += 1
         return metrics
 

@@ -86,7 +86,7 @@ def test_a_name_draws_nothing_more_than_it_did():
     torch.manual_seed(3)
     expected = encoders.encoder("cnn", in_channels=1)[0].state_dict()
     torch.manual_seed(3)
-    found, dim = own_parts.encoder("cnn", 1)
+    found, dim = own_parts.make_encoder("cnn", 1)
     assert dim == 128
     assert all(torch.equal(found.state_dict()[name], value) for name, value in expected.items())
 
@@ -95,7 +95,7 @@ def test_the_trial_of_an_encoder_leaves_no_trace():
     def make(channels):
         return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 14 * 14, 6))
 
-    made, dim = own_parts.encoder(make, 3, 16)
+    made, dim = own_parts.make_encoder(make, 3, 16)
     assert dim == 6
     assert made.training
     assert made[1].num_batches_tracked == 0
