@@ -721,21 +721,21 @@ POS, NEG = torch.zeros(3), torch.zeros(3, 5)
         (lambda: contrastive_loss(POS, NEG, weight_clip="cut"), "weight_clip must be None, 'rescale' or 'clamp', not 'cut'"),
         (lambda: contrastive_loss(POS, NEG, weight_sign=0), "weight_sign must be 1 or -1, not 0"),
         (lambda: contrastive_loss(NEG, NEG), r"need pos \[n\] and neg \[n, k\]"),
-        (lambda: contrastive_loss(POS, NEG[:2]), r"not \(3,\) and \(2, 5\)"),
-        (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"extra_pos must be \[3, m >= 1\], not \(3,\)"),
-        (lambda: contrastive_loss(POS, NEG, mask=NEG), "mask must be bool"),
-        (lambda: contrastive_loss(POS, NEG, mask=NEG[:, :2] > 0), r"mask must be bool of neg's shape \(3, 5\)"),
-        (lambda: contrastive_loss(POS.long(), NEG), "need floating-point tensors, not torch.int64"),
+        (lambda: contrastive_loss(POS, NEG[:2]), r"not torch.float32 \(3,\) on cpu, torch.float32 \(2, 5\) on cpu"),
+        (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"need extra_pos \[3, m >= 1\], not torch.float32 \(3,\)"),
+        (lambda: contrastive_loss(POS, NEG, mask=NEG), "need mask bool"),
+        (lambda: contrastive_loss(POS, NEG, mask=NEG[:, :2] > 0), r"need mask bool \[3, 5\] on cpu, not torch.bool \(3, 2\)"),
+        (lambda: contrastive_loss(POS.long(), NEG), r"need floating-point tensors on one device, not torch.int64 \(3,\)"),
         (lambda: clamped_fraction(POS, NEG, tau_plus=2.0), "tau_plus must be in"),
-        (lambda: unbiased(POS, NEG, NEG), "same_class must be bool"),
-        (lambda: pairwise(NEG, NEG[:2]), "views must be matrices of one shape"),
-        (lambda: subsample(NEG, 6, None), "cannot draw 6 of 5 negatives"),
-        (lambda: subsample(NEG, 2, None, POS), "cannot draw 2 of 5 negatives from tables"),
+        (lambda: unbiased(POS, NEG, NEG), "need same_class bool"),
+        (lambda: pairwise(NEG, NEG[:2]), r"need views, all of one shape \[B >= 1, d\]"),
+        (lambda: subsample(NEG, 6, None), r"the number to draw \(6\), not torch.float32 \(3, 5\)"),
+        (lambda: subsample(NEG, 2, None, POS), "need tables of one shape"),
         (lambda: curl_loss(NEG, NEG, NEG[:, None], kind="square"), "kind must be 'logistic' or 'hinge', not 'square'"),
         (lambda: curl_loss(NEG, NEG, NEG), "need anchor"),
-        (lambda: curl_loss(NEG, NEG[:2], NEG[:, None]), r"positive \(2, 5\)"),
+        (lambda: curl_loss(NEG, NEG[:2], NEG[:, None]), r"not torch.float32 \(3, 5\) on cpu, torch.float32 \(2, 5\) on cpu"),
         (lambda: curl_loss(NEG, NEG, NEG[:, None][:, :0]), "k >= 1"),
-        (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), "need scores"),
+        (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), r"need own as integers \[3\] or one-hot \[3, 5\]"),
         (lambda: jsd_loss(NEG[:, :1], torch.zeros(3, dtype=int)), "graphs >= 2"),
         (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), beta=-1.0), "beta must be at least 0"),
         (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), tau_plus=1.0), "tau_plus must be in"),
@@ -839,7 +839,7 @@ def test_a_row_of_own_without_its_graph_is_refused():
     scores, own = nodes_of_graphs()
     one_hot = F.one_hot(own, 4).bool()
     one_hot[2] = False
-    with pytest.raises(ValueError, match="own must mark one graph for each node, and does not for node 2"):
+    with pytest.raises(ValueError, match="own must mark one of 4 graphs for each node, and does not for node 2"):
         jsd_loss(scores, one_hot)
 
 
