@@ -864,3 +864,64 @@ def test_nt_xent_is_lightlys():
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
         expected = torch.autograd.grad(theirs, raw)
         torch.testing.assert_close(torch.autograd.grad(ours, raw, retain_graph=True), expected, rtol=1e-10, atol=1e-12)
+
+
+# ---- strange tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def calls(change):
+    """Every public function on a small batch, its tensors of floating point changed, and each one's own shapes kept."""
+    z1, z2 = change(unit(4, 3)), change(unit(4, 3, seed=1))
+    pos, neg, extra = change(torch.zeros(4)), change(torch.zeros(4, 5)), change(torch.zeros(4, 2))
+    same = torch.zeros(4, 5, dtype=torch.bool)
+    objectives = (info_nce, debiased, hard, hard_consistent, clamped_fraction)
+    return [
+        *[lambda f=f: f(pos, neg, extra_pos=extra, weight_clip="rescale") for f in objectives],
+        lambda: unbiased(pos, neg, same),
+        lambda: pairwise(z1, z2),
+        lambda: positives(z1, z2),
+        lambda: curl_loss(z1, z2, z2[:, None]),
+        lambda: jsd_loss(neg, torch.zeros(4, dtype=int), beta=1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", [torch.Tensor.long, torch.Tensor.cfloat, torch.Tensor.numpy, torch.Tensor.bool], ids=lambda f: f.__name__
+)
+def test_tensors_of_another_kind_are_refused_in_one_line(change):
+    for call in calls(change):
+        with pytest.raises(ValueError, match="floating-point tensors on one device") as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+def test_several_devices_are_refused_in_one_line():
+    pos, neg, there = torch.zeros(4), torch.zeros(4, 5), torch.zeros(4, 5, device="meta")
+    for call in (
+        lambda: info_nce(pos, there),
+        lambda: hard(pos, neg, extra_pos=there),
+        lambda: hard(pos, neg, mask=there.bool()),
+        lambda: unbiased(pos, neg, there.bool()),
+        lambda: pairwise(neg, there),
+        lambda: curl_loss(neg, there, neg[:, None]),
+        lambda: jsd_loss(neg, there[:, 0].long()),
+    ):
+        with pytest.raises(ValueError, match=r"need .*(one device|on cpu), not .*meta"):
+            call()
+
+
+@pytest.mark.parametrize("own", [torch.tensor([0, 5, 1]), torch.tensor([0, -1, 1])])
+def test_a_graph_that_is_not_there_is_refused(own):
+    with pytest.raises(ValueError, match="own must mark one of 5 graphs for each node, and does not for node 1"):
+        jsd_loss(torch.zeros(3, 5), own)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(tau_plus=0.1), dict(tau_plus=0.1, beta=1.0, weight_clip="rescale")])
+def test_empty_batches_and_single_samples(options):
+    assert contrastive_loss(torch.zeros(0), torch.zeros(0, 5), **options).shape == (0,)
+    assert clamped_fraction(torch.zeros(0), torch.zeros(0, 5), **options) == 0
+    assert not contrastive_loss(torch.zeros(2), torch.zeros(2, 0), extra_pos=torch.full((2, 1), math.nan), **options).isfinite().any()
+    assert torch.equal(contrastive_loss(*pairwise(unit(1, 3), unit(1, 3, seed=1)), **options), torch.zeros(2))
+    for call in (lambda: pairwise(torch.zeros(0, 3), torch.zeros(0, 3)), lambda: same_label_mask(torch.zeros(0, dtype=int))):
+        with pytest.raises(ValueError, match="B >= 1"):
+            call()
