@@ -14,14 +14,13 @@ and only g, the estimate of a negative's mean e^{s/t}, tells the objectives apar
 
 with v_j the similarities to M positives, tau+ the share of the anchor's class, tau- = 1 - tau+. All of it is done in logarithms:
 e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is computed in float32, also under autocast; float64 stays.
-`curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU.
-An anchor that meets NaN or +inf has a loss that is not finite, whatever the options: what has diverged is not hidden.
+`curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU. An anchor that meets
+NaN or +inf has a loss that is not finite, whatever the options; an argument of a wrong type, shape or device is a one-line ValueError.
 """
 
-import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -48,13 +47,12 @@ class _Objective:
     weight_sign: int = 1
 
     def __post_init__(self) -> None:
-        floor, n_eff = self.floor, self.n_eff
-        floor_fits = floor in (None, "sphere") or (not isinstance(floor, str) and 0 <= floor < math.inf)
+        floor_fits = self.floor in (None, "sphere") or (not isinstance(self.floor, str) and 0 <= self.floor < math.inf)
         for name, right, wanted in (
             ("temperature", 0 < self.temperature < math.inf, "positive"),
             ("tau_plus", 0 <= self.tau_plus < 1, "in [0, 1)"),
             ("beta", 0 <= self.beta < math.inf, "at least 0"),
-            ("n_eff", n_eff is None or 0 < n_eff < math.inf, "positive"),
+            ("n_eff", self.n_eff is None or 0 < self.n_eff < math.inf, "positive"),
             ("floor", floor_fits, "'sphere', None or a number >= 0"),
             ("weight_clip", self.weight_clip in (None, "rescale", "clamp"), "None, 'rescale' or 'clamp'"),
             ("weight_sign", self.weight_sign in (1, -1), "1 or -1"),
@@ -97,10 +95,9 @@ def contrastive_loss(
         for scores that are not on a sphere; the negative that holds the maximum gets a gradient from every anchor's weights); "clamp": u
         cut to [-2, 2], which is what that figure's caption says.
     weight_sign: -1 turns the weights round, so that easy negatives weigh more (the released graph code).
-    Raises ValueError, in one line, for an argument out of range or shapes that do not match.
     """
     objective = _Objective(temperature, tau_plus, beta, n_eff, floor, consistent, detach_weights, weight_clip, weight_sign)
-    return _evaluate(pos, neg, extra_pos, mask, objective)[0]
+    return loss_and_clamped(pos, neg, extra_pos=extra_pos, mask=mask, **vars(objective))[0]
 
 
 def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
@@ -117,32 +114,28 @@ def loss_and_clamped(
     pos: Tensor, neg: Tensor, *, extra_pos: Tensor | None = None, mask: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
     """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training logs beside it. Options as there."""
-    return _evaluate(pos, neg, extra_pos, mask, _Objective(**options))
-
-
-def _evaluate(pos: Tensor, neg: Tensor, extra_pos: Tensor | None, mask: Tensor | None, objective: _Objective) -> tuple[Tensor, Tensor]:
-    if pos.dim() != 1 or neg.dim() != 2 or len(neg) != len(pos):
-        raise ValueError(f"need pos [n] and neg [n, k], not {tuple(pos.shape)} and {tuple(neg.shape)}")
-    if extra_pos is not None and (extra_pos.dim() != 2 or len(extra_pos) != len(pos) or extra_pos.shape[1] == 0):
-        raise ValueError(f"extra_pos must be [{len(pos)}, m >= 1], not {tuple(extra_pos.shape)}")
-    if mask is not None and (mask.shape != neg.shape or mask.dtype != torch.bool):
-        raise ValueError(f"mask must be bool of neg's shape {tuple(neg.shape)}, not {mask.dtype} {tuple(mask.shape)}")
-    pos, neg, *extra = _upcast(pos, neg) if extra_pos is None else _upcast(pos, neg, extra_pos)
-    extra_pos = extra[0] if extra else None
-    if neg.shape[1] == 0:
-        return 0.0 * pos, pos.new_zeros(())
-    present = neg != -math.inf if mask is None else mask & (neg != -math.inf)
-    counts = present.any(1)
-    x, above, largest = _log_ratio(pos, neg, extra_pos, mask, present, objective)
+    objective = _Objective(**options)
+    pos, neg, extra_pos = _upcast(pos, neg, extra_pos)
+    _require(pos.dim() == 1 and neg.dim() == 2 and len(neg) == len(pos), "pos [n] and neg [n, k]", pos, neg)
+    fits = extra_pos is None or (extra_pos.dim() == 2 and extra_pos[:, :1].shape == (len(pos), 1))
+    _require(fits, f"extra_pos [{len(pos)}, m >= 1]", extra_pos)
+    _check_masks(neg, mask=mask)
+    sound = pos.isfinite() if extra_pos is None else pos.isfinite() & extra_pos.amax(1).isfinite()
+    if neg.numel() == 0:
+        return torch.where(sound, 0.0 * pos, math.nan), pos.new_zeros(())
+    # Which columns exist [n, k], and which of them count; None where all do, which on the CPU a look at the least value finds out.
+    complete = neg.is_cpu and not torch.compiler.is_compiling() and bool(neg.detach().amin() > -math.inf)
+    there = None if complete else neg != -math.inf
+    present = there if mask is None else mask if there is None else mask & there
+    x, above = _log_ratio(pos, neg, extra_pos, there, present, objective)
     loss = -F.logsigmoid(-x)  # log(1 + N g / e^{s+/t})
     if objective.floor is None and objective.tau_plus > 0:  # g may be negative, and x is then the logarithm of its modulus
         loss = torch.where(above, loss, torch.log1p(-torch.where(above, -1.0, x).exp()))
-    loss = torch.where(counts, loss, 0.0)
-    sound = pos.isfinite() & largest.isfinite() & (pos if extra_pos is None else extra_pos.amax(1)).isfinite()
-    loss = torch.where(sound, loss, math.nan)  # the floor and the comparisons would hide NaN and inf
-    if objective.tau_plus == 0 or objective.floor is None:
-        return loss, pos.new_zeros(())
-    return loss, (~above & counts).to(pos.dtype).mean()
+    if present is not None:
+        counts = present.any(1)
+        loss, above = torch.where(counts, loss, 0.0), above | ~counts
+    clamped = pos.new_zeros(()) if objective.tau_plus == 0 or objective.floor is None else (~above).to(pos.dtype).mean()
+    return torch.where(sound, loss, math.nan), clamped  # an infinite positive would pass for a perfect one
 
 
 def info_nce(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
@@ -178,8 +171,8 @@ def unbiased(pos: Tensor, neg: Tensor, same_class: Tensor, *, mask: Tensor | Non
     same_class: [n, k] bool, True where a negative is of its anchor's class (`same_label_mask` builds it); N counts these too, so that this
     loss and `info_nce` differ in sampling only. mask and the other options as `contrastive_loss`.
     """
-    if same_class.shape != neg.shape or same_class.dtype != torch.bool:
-        raise ValueError(f"same_class must be bool of neg's shape {tuple(neg.shape)}, not {same_class.dtype} {tuple(same_class.shape)}")
+    pos, neg = _upcast(pos, neg)
+    _check_masks(neg, same_class=same_class, mask=mask)
     return contrastive_loss(pos, neg, tau_plus=0.0, beta=0.0, mask=~same_class if mask is None else mask & ~same_class, **options)
 
 
@@ -197,7 +190,6 @@ def pairwise(z1: Tensor, z2: Tensor, *more: Tensor) -> Pairs:
     of the other items, view 1 first, items in order. For v > 2, `positives` gives the M = v - 1 positives of each anchor.
     """
     z = _views(z1, z2, *more)
-    views, batch, _ = z.shape
     if z.is_cpu and not torch.compiler.is_compiling():  # on a GPU the check would wait for the device
         square = z.detach().square().sum(-1)
         if bool((((square - 1).abs() > 0.02) & (square > 0)).any()):  # bfloat16 rounds away less; the zero vector has no length to correct
@@ -205,8 +197,7 @@ def pairwise(z1: Tensor, z2: Tensor, *more: Tensor) -> Pairs:
             raise ValueError(f"vectors must be of unit length, not {found}: use torch.nn.functional.normalize(z, dim=1)")
     with torch.autocast(z.device.type, enabled=False):
         flat = z.flatten(0, 1)
-        pos = (z * z.roll(-1, 0)).sum(-1).flatten()
-        return Pairs(pos, (flat @ flat.T).gather(1, _negative_columns(batch, views, z.device)))
+        return Pairs((z * z.roll(-1, 0)).sum(-1).flatten(), (flat @ flat.T).gather(1, _negative_columns(z.shape[1], len(z), z.device)))
 
 
 def positives(z1: Tensor, z2: Tensor, *more: Tensor) -> Tensor:
@@ -216,23 +207,21 @@ def positives(z1: Tensor, z2: Tensor, *more: Tensor) -> Tensor:
 
 
 def same_label_mask(labels: Tensor, views: int = 2) -> Tensor:
-    """labels: [B] of the items of `pairwise`. Returns [n, v(B-1)] bool, True where a negative has its anchor's label."""
+    """labels: [B] integers, of the items of `pairwise`. Returns [n, v(B-1)] bool, True where a negative has its anchor's label."""
+    right = isinstance(labels, Tensor) and not (labels.is_floating_point() or labels.is_complex())
+    _require(right and labels.dim() == 1 and len(labels) > 0 and views > 0, f"integer labels [B >= 1] and views >= 1 ({views})", labels)
     labels = labels.repeat(views)
     return labels[_negative_columns(len(labels) // views, views, labels.device)] == labels[:, None]
 
 
-@overload
-def subsample(neg: Tensor, n: int, generator: Generator | None) -> Tensor: ...
-@overload
-def subsample(neg: Tensor, n: int, generator: Generator | None, *others: Tensor) -> tuple[Tensor, ...]: ...
-def subsample(neg: Tensor, n: int, generator: Generator | None, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+def subsample(neg: Tensor, n: int, generator: Generator | None, *others: Tensor) -> Any:
     """n columns of neg [rows, k] drawn without replacement, each row its own, from `generator` (on neg's device). Returns [rows, n].
 
     others: tables of neg's shape, such as a label mask, of which the same columns are taken; then all are returned, neg's first. This
     varies N at a fixed batch: what is left has N = n by default, and neither batch norm nor the number of steps changes.
     """
-    if not 1 <= n <= neg.shape[1] or any(other.shape != neg.shape for other in others):
-        raise ValueError(f"cannot draw {n} of {neg.shape[1]} negatives from tables {[tuple(table.shape) for table in (neg, *others)]}")
+    alike = all(isinstance(table, Tensor) and table.dim() == 2 and table.shape == neg.shape for table in (neg, *others))
+    _require(alike and 1 <= n <= neg.shape[1], f"tables of one shape [rows, k], and in 1..k the number to draw ({n})", neg, *others)
     keys = torch.rand(neg.shape, generator=generator, device=neg.device)
     columns = keys.topk(n, 1, sorted=False).indices  # a random subset needs no full sort
     taken = tuple(table.gather(1, columns) for table in (neg, *others))
@@ -248,17 +237,15 @@ def curl_loss(anchor: Tensor, positive: Tensor, negatives: Tensor, kind: str = "
     """
     if kind not in ("logistic", "hinge"):
         raise ValueError(f"kind must be 'logistic' or 'hinge', not {kind!r}")
+    anchor, positive, negatives = _upcast(anchor, positive, negatives)
     positive = positive.mean(1) if positive.dim() == 3 and positive.shape[1] else positive
     negatives = negatives.mean(2) if negatives.dim() == 4 and negatives.shape[2] else negatives
-    n_d, n_k_d = tuple(anchor.shape), tuple(negatives.shape)
-    if anchor.dim() != 2 or positive.shape != n_d or len(n_k_d) != 3 or (n_k_d[0], n_k_d[2]) != n_d or n_k_d[1] == 0:
-        shapes = f"anchor {n_d}, positive {tuple(positive.shape)}, negatives {n_k_d}"
-        raise ValueError(f"need anchor [n, d], positive [n, (b,) d], negatives [n, k >= 1, (b,) d]; blocks averaged, they are {shapes}")
+    right = anchor.dim() == 2 and positive.shape == anchor.shape and negatives.dim() == 3 and negatives.shape[1] > 0
+    wanted = "anchor [n, d], positive [n, (b,) d], negatives [n, k >= 1, (b,) d] (blocks here averaged)"
+    _require(right and negatives[:, 0].shape == anchor.shape, wanted, anchor, positive, negatives)
     with torch.autocast(anchor.device.type, enabled=False):
-        anchor, positive, negatives = _upcast(anchor, positive, negatives)
         minus_v = (negatives @ anchor[:, :, None]).squeeze(2) - (anchor * positive).sum(1, keepdim=True)  # [n, k]
-        padded = F.pad(minus_v, (1, 0))  # the 1 = e^0
-        loss = (1 + minus_v.amax(1)).clamp_min(0) if kind == "hinge" else padded.logsumexp(1) / math.log(2)
+        loss = (1 + minus_v.amax(1)).clamp_min(0) if kind == "hinge" else F.pad(minus_v, (1, 0)).logsumexp(1) / math.log(2)  # 1 = e^0
         return torch.where(minus_v.isfinite().all(1), loss, math.nan)  # an infinite f(x+) would pass for a perfect one
 
 
@@ -276,18 +263,22 @@ def jsd_loss(
     weight_sign, weight_clip: as in `contrastive_loss`, on u = T; beta = 10 overflows a training run without a clip.
     """
     _Objective(beta=beta, tau_plus=tau_plus, weight_sign=weight_sign, weight_clip=weight_clip)  # checks their ranges
-    if scores.dim() != 2 or scores.shape[1] < 2 or own.shape not in (scores.shape[:1], scores.shape):
-        raise ValueError(f"need scores [nodes, graphs >= 2] and own [nodes] or [nodes, graphs]: {tuple(scores.shape)}, {tuple(own.shape)}")
     (scores,) = _upcast(scores)
-    index = own[:, None] if own.dim() == 1 else own.int().argmax(1, keepdim=True)  # [nodes, 1]
-    one = torch.ones_like(own, dtype=torch.bool) if own.dim() == 1 else own.bool().sum(1) == 1
+    _require(scores.dim() == 2 and scores.shape[1] > 1, "scores [nodes, graphs >= 2]", scores)
+    right = isinstance(own, Tensor) and not (own.is_floating_point() or own.is_complex()) and own.device == scores.device
+    _require(
+        right and own.shape in (scores.shape[:1], scores.shape),
+        f"own as integers [{len(scores)}] or one-hot {list(scores.shape)}, on {scores.device}",
+        own,
+    )
+    mine = own.bool() if own.dim() == 2 else own[:, None] == torch.arange(scores.shape[1], device=own.device)  # [nodes, graphs]
+    one = mine.sum(1) == 1
     if own.is_cpu and not torch.compiler.is_compiling() and not bool(one.all()):
-        raise ValueError(f"own must mark one graph for each node, and does not for node {int(one.int().argmin())}")
-    own_score = scores.gather(1, index)[:, 0]
+        raise ValueError(f"own must mark one of {scores.shape[1]} graphs for each node, and does not for node {int(one.int().argmin())}")
+    own_score = scores.masked_fill(~mine, 0.0).sum(1)
     if beta == 0:  # equal weights need no softmax, which halves the time
-        others = F.softplus(scores).scatter(1, index, 0.0).sum(1) / (scores.shape[1] - 1)
+        others = F.softplus(scores).masked_fill(mine, 0.0).sum(1) / (scores.shape[1] - 1)
     else:
-        mine = torch.zeros_like(scores, dtype=torch.bool).scatter(1, index, True)
         log_w = _slope(scores, ~mine, 1.0, beta, weight_clip) * _seen_by_weights(scores, None, 1.0, weight_clip, weight_sign)
         q = log_w.masked_fill(mine, -math.inf).softmax(1)  # [nodes, graphs], 0 at the own graph
         others = (q * F.softplus(scores)).sum(1)
@@ -298,21 +289,17 @@ def jsd_loss(
 
 
 def _log_ratio(
-    pos: Tensor, neg: Tensor, extra_pos: Tensor | None, mask: Tensor | None, present: Tensor, objective: _Objective
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x = log |N g / e^{s+/t}| [n]; whether g is positive and, where there is a floor, above it [n]; the largest of each row of neg,
-    or a number as large, [n]: NaN or inf where the row holds one. present: [n, k], the negatives that count."""
+    pos: Tensor, neg: Tensor, extra_pos: Tensor | None, there: Tensor | None, present: Tensor | None, objective: _Objective
+) -> tuple[Tensor, Tensor]:
+    """x = log |N g / e^{s+/t}| [n], NaN where the row of neg holds NaN; whether g is positive and, where there is a floor, above it [n]."""
     t, tau_plus, beta, floor = objective.temperature, objective.tau_plus, objective.beta, objective.floor
-    k = neg.shape[1]
-    log_n = math.log(k if objective.n_eff is None else objective.n_eff)
-    log_k = math.log(k) if mask is None else present.sum(1).clamp_min(1).to(neg.dtype).log()
-    share = ((k - (neg == -math.inf).sum(1)).clamp_min(1).to(neg.dtype) / k).log()  # [n], of the columns that are not absent
-    share_n, share_k = share if objective.n_eff is None else 0.0, share if mask is None else 0.0  # 0 where all are there
-    neg = neg.masked_fill(~present, HOLE)
+    log_all = math.log(neg.shape[1])
+    log_n, log_k = (log_all if these is None else these.sum(1).clamp_min(1).to(neg.dtype).log() for these in (there, present))
+    log_n = log_n if objective.n_eff is None else math.log(objective.n_eff)
+    neg = neg if present is None else neg.masked_fill(~present, HOLE)
     always = torch.ones_like(pos, dtype=torch.bool)
     if tau_plus == 0 and beta == 0:
-        row = (neg / t).logsumexp(1)
-        return row - pos / t + (log_n - log_k) + (share_n - share_k), always, row
+        return (neg / t).logsumexp(1) - pos / t + (log_n - log_k), always
 
     # Similarities are centred before they are scaled, and means taken relative to the positive: at t = 0.01 and beta = 100 exponents are
     # of order 10^4, of which float32 keeps three decimals.
@@ -331,11 +318,10 @@ def _log_ratio(
         log_w = log_w.detach() if objective.detach_weights else log_w
         return (log_w + d).logsumexp(1) - log_count, log_w.logsumexp(1) - log_count, top, hardest
 
-    weighted, weights, top, hardest = means(neg, log_k + share_k, present, None)
-    largest = top[:, 0]
-    to_pos = (largest - pos) / t
+    weighted, weights, top, hardest = means(neg, log_k, present, None)
+    to_pos = (top[:, 0] - pos) / t
     if tau_plus == 0:
-        return weighted - weights + to_pos + (log_n + share_n), always, largest
+        return weighted - weights + to_pos + log_n, always
 
     log_tau, log_m = math.log(tau_plus), 0.0 if extra_pos is None else math.log(extra_pos.shape[1])
     if objective.consistent and beta > 0:  # unnormalised means are subtracted: one pair of centres for both
@@ -353,9 +339,9 @@ def _log_ratio(
         log_g = log_g - math.log1p(-tau_plus)
     if floor is not None:
         log_floor = (-1.0 - pos) / t if isinstance(floor, str) else (math.log(floor) if floor else -math.inf) - pos / t
-        positive = positive & (log_g > log_floor)
+        positive = positive & (log_g > log_floor) | log_g.isnan()  # which the floor would hide
         log_g = torch.where(positive, log_g, log_floor)
-    return log_g + (log_n + share_n), positive, largest
+    return log_g + log_n, positive
 
 
 def _seen_by_weights(s: Tensor, present: Tensor | None, t: float, clip: Clip, sign: int) -> Tensor:
@@ -366,9 +352,11 @@ def _seen_by_weights(s: Tensor, present: Tensor | None, t: float, clip: Clip, si
     return seen if present is None else seen.masked_fill(~present, HOLE)
 
 
-def _slope(s: Tensor, present: Tensor, t: float, beta: float, clip: Clip) -> float | Tensor:
+def _slope(s: Tensor, present: Tensor | None, t: float, beta: float, clip: Clip) -> float | Tensor:
     """The weights' exponent per unit of similarity: beta/t, or with "rescale" 2/max|s/t| times that, whatever the temperature."""
-    return beta / t if clip != "rescale" else 2 * beta / s.masked_fill(~present, 0.0).abs().max().clamp_min(torch.finfo(s.dtype).eps)
+    if clip != "rescale":
+        return beta / t
+    return 2 * beta / (s if present is None else s.masked_fill(~present, 0.0)).abs().max().clamp_min(torch.finfo(s.dtype).eps)
 
 
 def _log_abs_diff(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -377,19 +365,32 @@ def _log_abs_diff(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return torch.maximum(a, b) + (-torch.expm1(-gap)).log(), a > b
 
 
-def _upcast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All in the widest of their types, and in float32 at least."""
-    if wrong := [tensor.dtype for tensor in tensors if not tensor.is_floating_point()]:
-        raise ValueError(f"need floating-point tensors, not {wrong[0]}")
-    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
-    return tuple(tensor.to(dtype) for tensor in tensors)
+def _upcast(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """All in the widest of their types, and in float32 at least. ValueError unless they are floating-point tensors on one device."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    right = all(isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.device == given[0].device for tensor in given)
+    _require(right, "floating-point tensors on one device", *given)
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in given) else torch.float32
+    return tuple(tensor if tensor is None else tensor.to(dtype) for tensor in tensors)
+
+
+def _require(right: bool, wanted: str, *found: object) -> None:
+    if not right:
+        shown = [f"{x.dtype} {tuple(x.shape)} on {x.device}" if isinstance(x, Tensor) else type(x).__name__ for x in found]
+        raise ValueError(f"need {wanted}, not {', '.join(shown)}")
+
+
+def _check_masks(neg: Tensor, **masks: Tensor | None) -> None:
+    for name, mask in masks.items():
+        fits = isinstance(mask, Tensor) and (mask.dtype, mask.shape, mask.device) == (torch.bool, neg.shape, neg.device)
+        _require(mask is None or fits, f"{name} bool {list(neg.shape)} on {neg.device}", mask)
 
 
 def _views(*z: Tensor) -> Tensor:
     """Views of [B, d] each, stacked to [v, B, d]."""
-    if any(one.dim() != 2 or one.shape != z[0].shape for one in z):
-        raise ValueError(f"views must be matrices of one shape [B, d], not {[tuple(one.shape) for one in z]}")
-    return torch.stack(_upcast(*z))
+    z = _upcast(*z)
+    _require(all(one.dim() == 2 and len(one) > 0 and one.shape == z[0].shape for one in z), "views, all of one shape [B >= 1, d]", *z)
+    return torch.stack(z)
 
 
 def _negative_columns(batch: int, views: int, device: torch.device) -> Tensor:

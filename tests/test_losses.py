@@ -721,21 +721,21 @@ POS, NEG = torch.zeros(3), torch.zeros(3, 5)
         (lambda: contrastive_loss(POS, NEG, weight_clip="cut"), "weight_clip must be None, 'rescale' or 'clamp', not 'cut'"),
         (lambda: contrastive_loss(POS, NEG, weight_sign=0), "weight_sign must be 1 or -1, not 0"),
         (lambda: contrastive_loss(NEG, NEG), r"need pos \[n\] and neg \[n, k\]"),
-        (lambda: contrastive_loss(POS, NEG[:2]), r"not \(3,\) and \(2, 5\)"),
-        (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"extra_pos must be \[3, m >= 1\], not \(3,\)"),
-        (lambda: contrastive_loss(POS, NEG, mask=NEG), "mask must be bool"),
-        (lambda: contrastive_loss(POS, NEG, mask=NEG[:, :2] > 0), r"mask must be bool of neg's shape \(3, 5\)"),
-        (lambda: contrastive_loss(POS.long(), NEG), "need floating-point tensors, not torch.int64"),
+        (lambda: contrastive_loss(POS, NEG[:2]), r"not torch.float32 \(3,\) on cpu, torch.float32 \(2, 5\) on cpu"),
+        (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"need extra_pos \[3, m >= 1\], not torch.float32 \(3,\)"),
+        (lambda: contrastive_loss(POS, NEG, mask=NEG), "need mask bool"),
+        (lambda: contrastive_loss(POS, NEG, mask=NEG[:, :2] > 0), r"need mask bool \[3, 5\] on cpu, not torch.bool \(3, 2\)"),
+        (lambda: contrastive_loss(POS.long(), NEG), r"need floating-point tensors on one device, not torch.int64 \(3,\)"),
         (lambda: clamped_fraction(POS, NEG, tau_plus=2.0), "tau_plus must be in"),
-        (lambda: unbiased(POS, NEG, NEG), "same_class must be bool"),
-        (lambda: pairwise(NEG, NEG[:2]), "views must be matrices of one shape"),
-        (lambda: subsample(NEG, 6, None), "cannot draw 6 of 5 negatives"),
-        (lambda: subsample(NEG, 2, None, POS), "cannot draw 2 of 5 negatives from tables"),
+        (lambda: unbiased(POS, NEG, NEG), "need same_class bool"),
+        (lambda: pairwise(NEG, NEG[:2]), r"need views, all of one shape \[B >= 1, d\]"),
+        (lambda: subsample(NEG, 6, None), r"the number to draw \(6\), not torch.float32 \(3, 5\)"),
+        (lambda: subsample(NEG, 2, None, POS), "need tables of one shape"),
         (lambda: curl_loss(NEG, NEG, NEG[:, None], kind="square"), "kind must be 'logistic' or 'hinge', not 'square'"),
         (lambda: curl_loss(NEG, NEG, NEG), "need anchor"),
-        (lambda: curl_loss(NEG, NEG[:2], NEG[:, None]), r"positive \(2, 5\)"),
+        (lambda: curl_loss(NEG, NEG[:2], NEG[:, None]), r"not torch.float32 \(3, 5\) on cpu, torch.float32 \(2, 5\) on cpu"),
         (lambda: curl_loss(NEG, NEG, NEG[:, None][:, :0]), "k >= 1"),
-        (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), "need scores"),
+        (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), r"need own as integers \[3\] or one-hot \[3, 5\]"),
         (lambda: jsd_loss(NEG[:, :1], torch.zeros(3, dtype=int)), "graphs >= 2"),
         (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), beta=-1.0), "beta must be at least 0"),
         (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), tau_plus=1.0), "tau_plus must be in"),
@@ -839,7 +839,7 @@ def test_a_row_of_own_without_its_graph_is_refused():
     scores, own = nodes_of_graphs()
     one_hot = F.one_hot(own, 4).bool()
     one_hot[2] = False
-    with pytest.raises(ValueError, match="own must mark one graph for each node, and does not for node 2"):
+    with pytest.raises(ValueError, match="own must mark one of 4 graphs for each node, and does not for node 2"):
         jsd_loss(scores, one_hot)
 
 
@@ -864,3 +864,64 @@ def test_nt_xent_is_lightlys():
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
         expected = torch.autograd.grad(theirs, raw)
         torch.testing.assert_close(torch.autograd.grad(ours, raw, retain_graph=True), expected, rtol=1e-10, atol=1e-12)
+
+
+# ---- strange tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def calls(change):
+    """Every public function on a small batch, its tensors of floating point changed, and each one's own shapes kept."""
+    z1, z2 = change(unit(4, 3)), change(unit(4, 3, seed=1))
+    pos, neg, extra = change(torch.zeros(4)), change(torch.zeros(4, 5)), change(torch.zeros(4, 2))
+    same = torch.zeros(4, 5, dtype=torch.bool)
+    objectives = (info_nce, debiased, hard, hard_consistent, clamped_fraction)
+    return [
+        *[lambda f=f: f(pos, neg, extra_pos=extra, weight_clip="rescale") for f in objectives],
+        lambda: unbiased(pos, neg, same),
+        lambda: pairwise(z1, z2),
+        lambda: positives(z1, z2),
+        lambda: curl_loss(z1, z2, z2[:, None]),
+        lambda: jsd_loss(neg, torch.zeros(4, dtype=int), beta=1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", [torch.Tensor.long, torch.Tensor.cfloat, torch.Tensor.numpy, torch.Tensor.bool], ids=lambda f: f.__name__
+)
+def test_tensors_of_another_kind_are_refused_in_one_line(change):
+    for call in calls(change):
+        with pytest.raises(ValueError, match="floating-point tensors on one device") as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+def test_several_devices_are_refused_in_one_line():
+    pos, neg, there = torch.zeros(4), torch.zeros(4, 5), torch.zeros(4, 5, device="meta")
+    for call in (
+        lambda: info_nce(pos, there),
+        lambda: hard(pos, neg, extra_pos=there),
+        lambda: hard(pos, neg, mask=there.bool()),
+        lambda: unbiased(pos, neg, there.bool()),
+        lambda: pairwise(neg, there),
+        lambda: curl_loss(neg, there, neg[:, None]),
+        lambda: jsd_loss(neg, there[:, 0].long()),
+    ):
+        with pytest.raises(ValueError, match=r"need .*(one device|on cpu), not .*meta"):
+            call()
+
+
+@pytest.mark.parametrize("own", [torch.tensor([0, 5, 1]), torch.tensor([0, -1, 1])])
+def test_a_graph_that_is_not_there_is_refused(own):
+    with pytest.raises(ValueError, match="own must mark one of 5 graphs for each node, and does not for node 1"):
+        jsd_loss(torch.zeros(3, 5), own)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(tau_plus=0.1), dict(tau_plus=0.1, beta=1.0, weight_clip="rescale")])
+def test_empty_batches_and_single_samples(options):
+    assert contrastive_loss(torch.zeros(0), torch.zeros(0, 5), **options).shape == (0,)
+    assert clamped_fraction(torch.zeros(0), torch.zeros(0, 5), **options) == 0
+    assert not contrastive_loss(torch.zeros(2), torch.zeros(2, 0), extra_pos=torch.full((2, 1), math.nan), **options).isfinite().any()
+    assert torch.equal(contrastive_loss(*pairwise(unit(1, 3), unit(1, 3, seed=1)), **options), torch.zeros(2))
+    for call in (lambda: pairwise(torch.zeros(0, 3), torch.zeros(0, 3)), lambda: same_label_mask(torch.zeros(0, dtype=int))):
+        with pytest.raises(ValueError, match="B >= 1"):
+            call()

@@ -15,6 +15,8 @@ def class_ranks(scores: Tensor, labels: Tensor, *, classifier: Tensor | None = N
     never held at once. labels: [n], in 0..C-1. Returns (above, tied), each int64 [n]: the true class holds the places above .. above +
     tied, counted from 0. Raises ValueError for shapes that do not fit, labels out of range, no samples, and scores that are not finite.
     """
+    if not (isinstance(scores, Tensor) and isinstance(labels, Tensor)):
+        raise ValueError(f"scores and labels must be tensors, got {type(scores).__name__} and {type(labels).__name__}: use torch.as_tensor")
     if scores.dim() != 2 or labels.shape != scores.shape[:1] or len(labels) == 0:
         raise ValueError(f"scores must be [n, C] and labels [n] with n >= 1, got {list(scores.shape)} and {list(labels.shape)}")
     if classifier is not None and (classifier.dim() != 2 or classifier.shape[1] != scores.shape[1]):
@@ -92,6 +94,9 @@ def mean_classifier(
     needed = 1 if per_class is None else per_class
     if needed < 1 or (per_class is not None and generator is None):
         raise ValueError(f"per_class must be at least 1 and come with a generator, got per_class={per_class}, generator={generator}")
+    if not (isinstance(features, Tensor) and isinstance(labels, Tensor)):
+        found = f"{type(features).__name__} and {type(labels).__name__}"
+        raise ValueError(f"features and labels must be tensors, got {found}: use torch.as_tensor")
     if labels.shape != features.shape[:1] or features.dim() != 2:
         raise ValueError(f"features must be [n, d] and labels [n], got {list(features.shape)} and {list(labels.shape)}")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:

@@ -22,12 +22,12 @@ def extract_features(encoder: nn.Module, images: Tensor, *, transform: Callable[
 
 
 def check_features(*sets: Tensor) -> None:
-    """Checks training features and labels, test features and labels, in this order: tensors, of shapes that fit, and finite."""
+    """Checks training features and labels, and test features and labels where given: tensors, of shapes that fit, and finite."""
     if not all(isinstance(each, Tensor) for each in sets):
         found = ", ".join(type(each).__name__ for each in sets)
         raise ValueError(f"features and labels must be tensors, got {found}: torch.as_tensor makes them of arrays")
-    (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in sets)
+    (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):
         raise ValueError(f"features must be [n, d] and labels [n], n >= 1 and d the same in both sets, got {[list(t.shape) for t in sets]}")
-    if not bool(sets[0].isfinite().all() & sets[2].isfinite().all()):
+    if not all(bool(features.isfinite().all()) for features in sets[::2]):
         raise ValueError("features hold NaN or infinity: the representation has diverged")

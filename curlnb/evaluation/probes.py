@@ -70,7 +70,7 @@ def linear_probe(
         raise ValueError(f"class {unknown} is among the test labels, but not among the training labels")
     if C == "cv":
         C = _cross_validated_C(train_features, y)
-    if isinstance(C, str) or C <= 0:
+    if isinstance(C, str) or not 0 < C < math.inf:
         raise ValueError(f'C must be a positive number or "cv", got {C!r}')
     classifier, iterations = _logistic(train_features, y, C)
     test = _with_one(test_features).to(classifier)
@@ -90,6 +90,7 @@ def linear_classifier(train_features: Tensor, train_labels: Tensor, *, C: float 
 
     Scores are `features_with_a_one @ classifier.T`; `average_accuracy` and `top_r` take them. labels: [n] in 0..K-1, all of them present.
     """
+    check_features(train_features, train_labels)
     if len(torch.unique(train_labels)) != int(train_labels.max()) + 1:
         raise ValueError(f"training labels must hold every class in 0..{int(train_labels.max())}")
     weight, _ = _logistic(train_features, train_labels, C)

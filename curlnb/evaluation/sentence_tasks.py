@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from curlnb.evaluation.accuracy import place_in_class
+from curlnb.evaluation.features import check_features
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The inverse penalties C among which SentEval chooses."""
@@ -91,6 +92,7 @@ def cross_validated(x: Tensor, y: Tensor, *, count: int = 10, inner: int = 9, st
     inner: on how many of the other count - 1 folds, each held out once, C is chosen; SentEval takes all there is of the rest. x: [n, d];
     y: int64 [n]. Every fold chooses its own C; the smallest of equals.
     """
+    check_features(x, y)
     if not 1 <= inner < count:
         raise ValueError(f"inner must lie in 1..{count - 1}, the folds that are left, got {inner}")
     fold, classes = folds(y, count), int(y.max()) + 1
@@ -116,6 +118,7 @@ def train_test(
 
     C by cross-validation on `inner` of `count` folds, then one fit on all training data.
     """
+    check_features(x, y, test_x, test_y)
     fold, classes = folds(y, count), int(y.max()) + 1
     C = torch.tensor(strengths, dtype=x.dtype, device=x.device)
     kept = torch.stack([fold != a for a in range(inner)], 1).to(x.dtype)

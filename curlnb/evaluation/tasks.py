@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from curlnb.evaluation.features import check_features
 from curlnb.evaluation.probes import linear_probe
 
 
@@ -29,6 +30,7 @@ def tr_accuracy(
     all are taken, k = C among them. features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer than two tasks, or
     classes that differ between training and test set.
     """
+    check_features(train_features, train_labels, test_features, test_labels)
     names = torch.unique(train_labels)
     if not torch.equal(names, torch.unique(test_labels)):
         raise ValueError("training and test labels must hold the same classes")
@@ -67,6 +69,7 @@ def svm_cross_validation(
     from sklearn.model_selection import StratifiedKFold
     from sklearn.svm import SVC
 
+    check_features(features, labels)
     smallest = int(torch.unique(labels, return_counts=True)[1].min())
     if smallest < outer or outer < 2:
         raise ValueError(f"outer must lie in 2..{smallest}, the samples of the smallest class, got {outer}")

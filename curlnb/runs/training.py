@@ -16,7 +16,7 @@ Step = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
 
 
 class TrainingError(RuntimeError):
-    """A run that cannot go on: its loss is no longer finite."""
+    """A run that cannot go on: its loss, or a gradient and with it a parameter, is no longer finite."""
 
 
 def accelerated(function: Callable[..., Any], run: Run, *, precision: str, compile: bool) -> Callable[..., Any]:
@@ -67,7 +67,8 @@ def train(
     takes two steps of one epoch.
     order_on: where `step` gets its indices, by default on the run's device. The loop itself waits for no device between steps.
     Returns the log, a list with one number an epoch for "loss" and for each scalar. On the CPU a run that was killed and
-    resumed returns the same bits. Raises TrainingError, with the step, at the end of the epoch in which a loss is not finite.
+    resumed returns the same bits. Raises TrainingError at the end of the epoch in which a loss or a gradient is not finite, and before
+    each checkpoint.
     """
     steps = samples // batch
     if environment.dry():
@@ -126,14 +127,18 @@ def train(
     return log
 
 
+REMEDY = "try a smaller learning rate, a larger temperature, a smaller beta, weight_clip='rescale', or precision='float32'"
+
+
 def _check_finite(losses: Tensor, epoch: int, steps: int, optimizer: Optimizer) -> None:
     bad = (~losses.isfinite()).nonzero()
     if len(bad):
         step, rate = epoch * steps + int(bad[0]), optimizer.param_groups[0]["lr"]
-        raise TrainingError(
-            f"the loss is {losses[bad[0, 0]].item()} at step {step} (epoch {epoch + 1}), learning rate {rate:g}: "
-            "try a smaller learning rate, a larger temperature, a smaller beta, weight_clip='rescale', or precision='float32'"
-        )
+        raise TrainingError(f"the loss is {losses[bad[0, 0]].item()} at step {step} (epoch {epoch + 1}), learning rate {rate:g}: {REMEDY}")
+    # No step looks at its gradients. One that is not finite leaves NaN or infinity in its parameter, and no later step takes that away.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not torch.stack([parameter.detach().isfinite().all() for parameter in parameters]).all():
+        raise TrainingError(f"a gradient was not finite in epoch {epoch + 1}, though every loss was: {REMEDY}")
 
 
 def _state(

@@ -19,10 +19,12 @@ from curlnb.evaluation import (
     class_ranks,
     extract_features,
     knn,
+    linear_classifier,
     linear_probe,
     mean_classifier,
     probes,
     released_probe,
+    sentence_tasks,
     svm_cross_validation,
     top_r,
     tr_accuracy,
@@ -539,3 +541,31 @@ class TestSvm:
         x, y = blobs(12, 3, 4, 1.0)
         with pytest.raises(ValueError, match=r"outer must lie in 2\.\.4.*got 10"):
             svm_cross_validation(x, y, generator=generator())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_has_diverged_is_refused_by_every_classifier(value):
+    x, y = blobs(24, 2, 3, 1.0)
+    x[5, 1] = value
+    for call in (
+        lambda: linear_classifier(x, y),
+        lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
+        lambda: svm_cross_validation(x, y, generator=generator(), outer=2, inner=2),
+        lambda: sentence_tasks.cross_validated(x, y, count=4, inner=2),
+        lambda: sentence_tasks.train_test(x[:5], y[:5], x, y, count=2),
+    ):
+        with pytest.raises(ValueError, match=r"^features hold NaN or infinity: the representation has diverged$"):
+            call()
+
+
+def test_arrays_are_refused_with_the_remedy():
+    x, y = (each.numpy() for each in blobs(24, 2, 3, 1.0))
+    for call in (
+        lambda: class_ranks(x, y),
+        lambda: mean_classifier(x, y, 2),
+        lambda: linear_classifier(x, y),
+        lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
+        lambda: svm_cross_validation(x, y, generator=generator(), outer=2),
+    ):
+        with pytest.raises(ValueError, match=r"must be tensors, got ndarray.*torch\.as_tensor"):
+            call()

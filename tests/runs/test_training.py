@@ -13,9 +13,9 @@ def run_of(tmp_path) -> Run:
     return Run(tmp_path, device=torch.device("cpu"))
 
 
-def fit(tmp_path, step, model, **changes):
+def fit(tmp_path, step, model, optimizer=torch.optim.SGD, **changes):
     arguments = {"samples": 10, "batch": 4, "epochs": 3, "seed": 0, "generator": torch.Generator()} | changes
-    return train(run_of(tmp_path), model, step, torch.optim.SGD(model.parameters(), lr=0.5), **arguments)
+    return train(run_of(tmp_path), model, step, optimizer(model.parameters(), lr=0.5), **arguments)
 
 
 def test_every_epoch_visits_full_batches_of_distinct_samples_in_a_new_order(tmp_path):
@@ -54,6 +54,22 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp
     model, count = nn.Linear(1, 1), iter(range(10))
     with pytest.raises(TrainingError, match=r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"):
         fit(tmp_path, lambda _: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}), model)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+@pytest.mark.parametrize("at", [1, 5])
+def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, optimizer, bad, at):
+    """The square root has an infinite slope at 0. The other losses do not see the weight, and after the last step there is none."""
+    model, count = nn.Linear(1, 1), iter(range(10))
+
+    def step(_):
+        zero = model.weight.sum() - model.weight.sum().detach()
+        root = zero.sqrt() if bad == "inf" else (0 * zero).sqrt()
+        return root if next(count) == at else model.bias.sum() * 0, {}
+
+    with pytest.raises(TrainingError, match=rf"a gradient was not finite in epoch {1 + at // 2}, though every loss was: try a smaller"):
+        fit(tmp_path, step, model, optimizer)
 
 
 def test_a_batch_larger_than_the_data_is_an_error(tmp_path):
