@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from curlnb import evaluation, losses
-from curlnb.companion import claims
+from curlnb.companion.statistics import t_interval
 from curlnb.data import augment, datasets
 from curlnb.experiments.images import network, simclr
 from curlnb.runs import devices, environment, provenance
@@ -105,7 +105,7 @@ def precision_check(profile: str) -> pd.DataFrame | None:
     for arm, slow in zip(arms[1:], others, strict=True):
         ratio = float((slow["seconds"] / fast["seconds"]).median())
         for metric in ("knn", "linear"):
-            mean, low, high = claims.t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
+            mean, low, high = t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
             way = {"ours": f"bf16, crops of {size}", "against": f"{arm['precision']}, crops of {arm['size']}", "metric": metric}
             rows.append(way | {"difference": mean, "low": low, "high": high, "seeds": 5, "time ratio": ratio, "no loss": low > -1})
     table = pd.DataFrame(rows).assign(
