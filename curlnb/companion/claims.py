@@ -43,7 +43,7 @@ class Claim:
     effect: float | None = None  # smallest effect that matters, a value of the statistic inside the region
     effect_from: str = ""  # its source
     sd: float | None = None  # spread of a paired difference, assumed for planning
-    sd_from: str = ""
+    sd_from: str = ""  # "the pilot" is this project's trial before there were notebooks
     seeds: int | None = None  # paired seeds that give 90% power at the effect; none where the statistic is computed exactly
     diagnostic: str = ""  # what must stand beside a verdict to exclude the trivial explanation, joined by "|"
     notebook: str = ""  # the one that judges it

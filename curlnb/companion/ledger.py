@@ -12,6 +12,7 @@ claim, in the table's order. Claims that the table no longer has are left out wh
 """
 
 import contextlib
+import csv
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from filelock import FileLock
 
 from curlnb.companion import claims, formatting
 from curlnb.companion.claims import KINDS, OWN, PAPERS, Claim
-from curlnb.companion.formatting import HOLDS, MARKS, NOT_RUN, THEORY, ClaimsTable
+from curlnb.companion.formatting import FAILS, HOLDS, MARKS, NOT_RUN, THEORY, ClaimsTable
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS, UNDECIDED, t_interval, verdict
 from curlnb.runs import environment
 from curlnb.runs.files import write_atomically
@@ -73,8 +74,7 @@ class Ledger:
         record(rows[~own], self.results / FILE, self.notebook)
         if own.any() or (self.results / OWN_FILE).exists():
             record(rows[own], self.results / OWN_FILE, self.notebook)
-        better = PROFILES[: PROFILES.index(self.profile)] if self.profile in PROFILES else ()
-        found = [read(environment.home() / "results" / "reference" / profile / FILE) for profile in better]
+        found = [read(environment.home() / "results" / "reference" / profile / FILE) for profile in better_than(self.profile)]
         beside = {row["id"]: row for row in records(best_of(found)) if row["verdict"] != NOT_RUN and row["id"] in self._rows}
         return ClaimsTable(records(rows), beside)
 
@@ -108,20 +108,24 @@ def judged(
     - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that was computed otherwise, with `n`, the
       independent units that it rests on. Five or more are needed, or the claim is undecided.
     - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value: the statistic, such as a largest ratio
-      found, which must lie in the region, if one is claimed, just when the claim holds; cases: how many were tried.
+      found; cases: how many were tried. Where a region is claimed, the value alone decides, and `exact` may be left out.
     - nothing; note says why it was not run.
 
     data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's scope. diagnostic: what the claim asks
     for to exclude a trivial explanation, by name. ValueError, in one line, for what is missing or excludes each other.
     """
+    if exact is None and value is not None and claim.bounded:
+        exact = HOLDS if claim.region[0] < value < claim.region[1] else FAILS
     given = sum(part is not None for part in (differences, interval, exact))
     if given > 1:
         raise ValueError(f"{claim.id}: give differences, an interval or exact, and only one of them")
     row: dict[str, Any] = {**dict.fromkeys(_TEXTS, ""), **dict.fromkeys(_INTEGERS + _FLOATS), **about(claim)}
     row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": _one_line(note)}
     if not given:
-        if not note:
-            raise ValueError(f"{claim.id}: nothing measured and no note: say in note= why it was not run")
+        if not note or value is not None:
+            raise ValueError(
+                f"{claim.id}: nothing measured: say in note= why it was not run; a value needs exact=, one of {', '.join(THEORY)}"
+            )
         return row | {"verdict": NOT_RUN}
     if exact is not None and claim.seeds is not None:
         raise ValueError(f"{claim.id} is measured over seeds: judge it by differences or an interval")
@@ -242,18 +246,19 @@ def read(path: str | Path) -> pd.DataFrame:
     if not path.exists():
         return frame([])
     try:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if list(rows.columns) not in ([*COLUMNS], [*COLUMNS, *ABOUT]):
-            raise ValueError(f"its columns differ from a ledger's: {', '.join(rows.columns)}")
-        if rows.isna().to_numpy().any():
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns, rows = tuple(reader.fieldnames or ()), list(reader)
+        if columns not in (COLUMNS, COLUMNS + ABOUT):
+            raise ValueError(f"its columns differ from a ledger's: {', '.join(columns)}")
+        if any(None in row or None in row.values() for row in rows):
             raise ValueError("a line of it is cut")
-        if unknown := sorted(set(rows["verdict"]) - set(MARKS)):
+        if unknown := sorted({row["verdict"] for row in rows} - set(MARKS)):
             raise ValueError(f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}")
-        rows = rows.replace("", None)
-        if "claim" in rows:
-            return frame(records(rows))
-        return frame(row | about(claims.table()[row["id"]]) for row in records(rows) if row["id"] in claims.table())
-    except ValueError as error:
+        table = claims.table()
+        known = rows if columns != COLUMNS else (row | about(table[row["id"]]) for row in rows if row["id"] in table)
+        return frame({name: None if cell == "" else cell for name, cell in row.items()} for row in known)
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is no ledger of this version ({_one_line(str(error))})") from None
 
 
@@ -280,6 +285,11 @@ def set_aside(path: Path) -> Path:
 
 
 # --- many judgements
+
+
+def better_than(profile: str) -> tuple[str, ...]:
+    """The profiles whose evidence is better than this one's, the best first."""
+    return PROFILES[: PROFILES.index(profile)] if profile in PROFILES else ()
 
 
 def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:

@@ -60,7 +60,7 @@ def verdict_table(rows: pd.DataFrame) -> str:
     """The ledger for a terminal: one line a claim, then how often each verdict was reached, and how many may be wrong by chance."""
     if rows.empty:
         return "no claim has been judged"
-    cells = [(formatting.verdict_text(row), row["id"], formatting.number_text(row)) for row in ledger.records(rows)]
+    cells = [(formatting.verdict_text(row), row["id"], formatting.number_text({**row, "seeds": None})) for row in ledger.records(rows)]
     widths = [max(len(line[column]) for line in cells) for column in (0, 1)]
     lines = (f"{verdict:{widths[0]}}  {id:{widths[1]}}  {number}".rstrip() for verdict, id, number in cells)
     total = ", ".join(f"{count} {name}" for name, count in ledger.summary(rows).sum().items())

@@ -181,8 +181,8 @@ def inputs_of(path: Path, profile: str) -> str:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
     home = environment.home()
-    better = ledger.PROFILES[: ledger.PROFILES.index(profile)]  # their references are shown beside this profile's results
-    references = [path for name in better for path in (home / "results" / "reference" / name).rglob("*.csv")]
+    beside = {"gpu", *ledger.better_than(profile)}  # their references are shown beside this profile's results
+    references = [path for name in beside for path in (home / "results" / "reference" / name).rglob("*.csv")]
     tables = [Path(__file__).with_name(name) for name in ("published.csv", "claims.csv")]
     others = [home / "requirements.lock", *(home / "data").glob("*.json"), *references, *tables]
     around = [file.read_text() for file in sorted(others) if file.exists()]

@@ -229,7 +229,7 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
         (dict(kind="identity"), "kind 'identity', which is not one of experiment, theorem"),
         (dict(claim=" "), "give the claim in words"),
         (dict(low=1.0, high=-1.0), "empty region"),
-        (dict(low=None), "experiment and has none"),
+        (dict(low=None), "experiment and has no region"),
         (dict(kind="theorem", seeds=5), "theory and plans seeds"),
         (dict(effect=0.0), "effect 0.0, which is not inside"),
         (dict(low=None, kind="text", effect=1.0), "effect 1.0, which is not inside"),
@@ -249,7 +249,7 @@ def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
     path = tmp_path / "claims.csv"
     path.write_text(f"{HEAD}\n{ROW}\n")
     (row,) = read_table(path).values()
-    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.measured) == (ABOVE_0, 4.26, 3.0, 8, row.id, True)
+    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.bounded) == (ABOVE_0, 4.26, 3.0, 8, row.id, True)
     for text, says in {
         f"{HEAD}\n{ROW}\n{ROW}\n": "stands twice",
         f"{HEAD},more\n{ROW},1\n": "has the columns",
@@ -321,6 +321,7 @@ def test_exact_claims() -> None:
     assert line(row) == "arora2019/lemma4.3: holds; largest ratio 0.9981, 1,200 cases"  # two decimals would hide the slack
     assert row["scope"] == ""
     assert judged(theory(high=-0.5), exact="holds", value=-0.99)["value"] == -0.99
+    assert [judged(theory(high=-0.5), value=x)["verdict"] for x in (-0.99, -0.5, 0.1)] == ["holds", "fails", "fails"]
     assert "proof step fails, statement stands" in line(judged(theory(), exact="proof step fails"))
 
 
@@ -339,6 +340,8 @@ def test_exact_claims() -> None:
         (theory(high=-0.5), dict(exact="holds", value=-0.4), "exact='holds' with the value -0.4, claimed < -0.5"),
         (theory(high=-0.5), dict(exact="fails", value=-0.6), "exact='fails' with the value -0.6, claimed < -0.5"),
         (theory(high=-0.5), dict(exact="holds"), "exact='holds' with the value None"),
+        (theory(), dict(value=0.5, note="x"), "a value needs exact=, one of holds"),
+        (TABLE[1], dict(value=0.5), "is measured over seeds"),
         (theory(), dict(exact="true"), "exact='true' is not one of holds, loose, proof step fails, fails"),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
         (TABLE[1], dict(differences=FIVE, data="stl10", diagnostic={"AUC": 0.7}), r"diagnostic=\{'untrained encoder': ...\}"),

@@ -246,13 +246,14 @@ def test_small_numbers_in_a_table_do_not_turn_into_zero(tmp_path) -> None:
 def test_terminal_table(tmp_path) -> None:
     folder = results(tmp_path)
     lines = verdict_table(read(folder / "claims.csv")).splitlines()
-    assert lines[0] == "holds                                       arora2019/lemma4.3  0.9981, 2,000 cases"
-    assert "reproduced (stand-in)                       chuang2020/fig4a    +3.96 [+3.27, +4.65] points, n = 5 (8 planned)" in lines
+    assert lines[0] == f"{'holds':43}  arora2019/lemma4.3  0.9981, 2,000 cases"
+    assert f"{'reproduced (stand-in)':43}  chuang2020/fig4a    +3.96 [+3.27, +4.65] points, n = 5" in lines
     counts, chance = (
         "2 reproduced, 1 contradicted, 1 undecided, 1 holds, 1 not run",
         "chance alone makes at most 0.1 of them wrong on average",
     )
     assert lines[-1] == f"{counts}; {chance}"
+    assert max(map(len, lines[:-1])) <= 100
     assert verdict_table(read(folder / "absent.csv")) == "no claim has been judged"
 
 
