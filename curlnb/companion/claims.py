@@ -91,7 +91,9 @@ def read_table(path: Path) -> dict[str, Claim]:
         for values in reader:
             if None in values or None in values.values():
                 raise ValueError(f"line {reader.line_num} of {path.name} has more or fewer cells than the table has columns")
-            cells = {name: text if types[name] is str else _number(values["id"], name, text) for name, text in values.items()}
+            cells: dict[str, Any] = {
+                name: text if types[name] is str else _number(values["id"], name, text) for name, text in values.items()
+            }
             row = Claim(**cells)
             if row.id in rows:
                 raise ValueError(f"claim {row.id!r} stands twice in {path.name}")

@@ -86,7 +86,9 @@ def region_text(low: float | None, high: float | None) -> str:
 
 def claimed_text(row: Row) -> str:
     """'> 0, effect 4.26 (Table 1)': the region, and the smallest effect that matters with its source."""
-    effect = "" if pd.isna(row["effect"]) else f", effect {row['effect']:g}" + (f" ({row['effect_from']})" if row["effect_from"] else "")
+    effect: str = (
+        "" if pd.isna(row["effect"]) else f", effect {row['effect']:g}" + (f" ({row['effect_from']})" if row["effect_from"] else "")
+    )
     return region_text(row["claimed_low"], row["claimed_high"]) + effect
 
 
@@ -121,8 +123,8 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
     def number(x: float) -> str:
         return f"{x if theory else round(x, decimals) + 0.0:{style}}"  # + 0.0 turns a rounded -0.0 into 0.0
 
-    planned = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
-    cases = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
+    planned: str = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
+    cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
     return {
         "mean": "" if math.isnan(mean) else number(mean),
         "interval": "" if math.isnan(high - low) else f"[{number(low)}, {number(high)}]",
