@@ -1,163 +1,119 @@
-"""A claim and its verdict: what a paper says, judged on measured data.
+"""The table of claims: every sentence of the three papers that can be tested, written down before its result.
 
-A claim names a region of a statistic (`above`, `below` or `within`). Paired differences over seeds give the statistic's mean and its 95% t
-interval; the claim is *reproduced* when the interval lies inside the region, *contradicted* when it lies outside, *inconclusive* when it
-holds a bound of the region (touching it included), and *not run* where nothing was measured. On a data set that stands in for the paper's
-own the verdict reads "reproduced (stand-in)" and is counted apart. An inconclusive claim says how many paired seeds would settle it.
-
-    row = claim("chuang2020/fig4a", "debiased beats biased", where="Section 5.1, Figure 4a", above=0, unit="points",
-                differences=paired(runs, "linear", "loss", "debiased", "biased"), dataset="cifar10-mini", stand_in="CIFAR-10")
-    notebook.judge(settings, [row])
-
-A reader's own claims have ids of their own, "mine/...".
+`claims.csv` beside this module has one row a claim; `Claim` describes its columns. A notebook hands in what it measured
+(`curlnb.companion.ledger`); what is claimed, of what, and by how much stands here.
 """
 
+import csv
+import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from curlnb.companion import formatting
-from curlnb.companion.formatting import STAND_IN
-from curlnb.companion.statistics import MOST_SEEDS, power, seeds_needed, t_interval, verdict
-
-__all__ = ["OWN", "PAPERS", "Claim", "claim", "display", "exact", "paired", "t_interval", "verdicts"]
+__all__ = ["KINDS", "OWN", "PAPERS", "Claim", "find", "paired", "read_table", "table"]
 
 PAPERS = ("arora2019", "chuang2020", "robinson2021", "curlnb")  # the last: findings of this project's own
 OWN = "mine"  # a reader's
+KINDS = ("experiment", "theorem", "proof step", "text", "released code", "ours")
+_FILE = Path(__file__).with_name("claims.csv")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim and its verdict: one row of the ledger. What does not apply is None or empty. Made by `claim` and `exact`."""
+    """One row of the table, or a claim of the reader's own. ValueError, with the id, where the columns contradict each other."""
 
     id: str  # paper/slug
-    where: str  # section, figure, table or equation in the paper
-    statement: str  # what the paper says, in our words
-    verdict: str
-    statistic: str
+    paper: str = ""  # as in the id
+    where: str = ""  # section, figure or table of the paper
+    printed_eq: str = ""  # number of the equation in the printed paper, and in the text file, which counts otherwise
+    text_eq: str = ""
+    kind: str = "ours"  # one of KINDS
+    group: str = ""  # claims that are one slip or one measurement have one group, and count once; by default the id
+    claim: str  # what the paper says, in our words
+    statistic: str = "mean paired difference"
     unit: str = ""
-    claimed_low: float | None = None  # the region claimed; None is unbounded; a theory claim has neither bound
-    claimed_high: float | None = None
-    mean: float | None = None
-    low: float | None = None  # 95% interval
+    low: float | None = None  # the open region claimed of the statistic; None is unbounded; most theory has neither bound
     high: float | None = None
-    sd: float | None = None  # standard deviation of the differences
-    n: int | None = None  # paired seeds; for a theory claim the cases checked
-    published: str = ""
-    dataset: str = ""
-    stand_in: str = ""  # the paper's data set that `dataset` stands in for
-    classes: int | None = None  # of `dataset`, and of the paper's
-    paper_classes: int | None = None
-    tau_plus: float | None = None  # class prior of `dataset`, and of the paper's
-    paper_tau_plus: float | None = None
-    effect: float | None = None  # the effect that power and seeds_needed are computed at
-    effect_from: str = ""  # its source: "pilot", "published", or "observed mean" where none was stated
-    seeds_needed: int | None = None  # paired seeds that give 80% power at the effect
-    power: float | None = None  # at n
-    profile: str = ""
-    note: str = ""
-    notebook: str = ""
+    data: str = ""  # the paper's data sets, joined by "|", by their names in our catalogue where they have one
+    effect: float | None = None  # smallest effect that matters, a value of the statistic inside the region
+    effect_from: str = ""  # its source
+    sd: float | None = None  # spread of a paired difference, assumed for planning
+    sd_from: str = ""  # "the pilot" is this project's trial before there were notebooks
+    seeds: int | None = None  # paired seeds that give 90% power at the effect; none where the statistic is computed exactly
+    diagnostic: str = ""  # what must stand beside a verdict to exclude the trivial explanation, joined by "|"
+    notebook: str = ""  # the one that judges it
+    unrun: str = ""  # why none does
+
+    def __post_init__(self) -> None:
+        faults = {
+            f"should read paper/slug, the paper one of {', '.join((*PAPERS, OWN))}": not re.fullmatch(
+                rf"({'|'.join((*PAPERS, OWN))})/[\w.+-]+", self.id
+            ),
+            f"is of paper {self.paper!r}": self.paper not in ("", self.id.split("/")[0]),
+            f"is of kind {self.kind!r}, which is not one of {', '.join(KINDS)}": self.kind not in KINDS,
+            "says nothing: give the claim in words": not self.claim.strip(),
+            f"has the empty region {self.region}": not self.region[0] < self.region[1],
+            "is an experiment and has no region": self.kind == "experiment" and not self.bounded,
+            "is theory and plans seeds": self.kind in ("theorem", "proof step") and self.seeds is not None,
+            f"has the effect {self.effect}, which is not inside the region claimed": self.effect is not None
+            and not (self.bounded and self.region[0] < self.effect < self.region[1]),
+        }
+        for fault, true in faults.items():
+            if true:
+                raise ValueError(f"claim {self.id!r} {fault}")
+        object.__setattr__(self, "paper", self.id.split("/")[0])
+        object.__setattr__(self, "group", self.group or self.id)
 
     @property
-    def paper(self) -> str:
-        return self.id.split("/")[0]
+    def region(self) -> tuple[float, float]:
+        """The open region claimed, with infinite bounds where there is none."""
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it claims a region, in which a measured interval or an exactly computed value can lie."""
+        return self.low is not None or self.high is not None
 
 
-def claim(
-    id: str,
-    statement: str,
-    *,
-    where: str,
-    differences: Sequence[float] | np.ndarray | pd.Series | None = None,
-    interval: tuple[float, float, float] | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    within: tuple[float, float] | None = None,
-    statistic: str = "mean paired difference",
-    published: float | str = "",
-    effect: float | None = None,
-    effect_from: str = "stated",
-    stand_in: str | None = None,
-    note: str = "",
-    **about: Any,
-) -> Claim:
-    """Judge an empirical claim on `differences` [n], one a seed, or on an `interval` (mean, low, high) that was computed otherwise.
-
-    Exactly one of `above`, `below` and `within` says what the paper claims of the statistic: a gain is `above=0`; a gain that vanishes,
-    or two arms that agree to 2 points, `within=(-2, 2)`. With neither differences nor interval the claim is not run, and `note` says why.
-    effect: a value of the statistic on the claimed side at which power is wanted, `effect_from` its source ("pilot", "published");
-    without one the observed mean serves, which flatters a study that came out well, and the ledger says so.
-    stand_in: the paper's data set, where `dataset` stands in for it. about: further fields of `Claim` as they are (unit, dataset, classes,
-    paper_classes, tau_plus, paper_tau_plus, profile, notebook).
-    ValueError: an id that is not paper/slug, an empty region, no differences, an effect that the claim denies, two things that exclude
-    each other.
-    """
-    region = _region(above, below, within)
-    low, high = (bound if math.isfinite(bound) else None for bound in region)
-    about |= {
-        "id": _id(id),
-        "where": where,
-        "statement": _line(statement),
-        "statistic": statistic,
-        "claimed_low": low,
-        "claimed_high": high,
-    }
-    about |= {"published": _text(published), "stand_in": stand_in or ""}
-    if effect is not None:
-        if not region[0] < effect < region[1]:
-            raise ValueError(
-                f"{id}: effect {effect:g} is not on the claimed side ({formatting.region_text(*region)}): state one that the claim implies"
-            )
-        about |= {"effect": effect, "effect_from": effect_from}
-    if differences is not None and interval is not None:
-        raise ValueError(f"{id}: give differences or an interval, not both")
-    if differences is None and interval is None:
-        if not note:
-            raise ValueError(f"{id}: nothing measured and no note: say in note= why it was not run")
-        return Claim(verdict="not run", note=_line(note), **about)
-
-    measured, reason = _of_interval(id, interval) if interval is not None else _of_differences(id, differences)
-    about |= measured
-    if measured.get("sd"):
-        n, sd, at = measured["n"], measured["sd"], measured["mean"] if effect is None else effect
-        needed = seeds_needed(at, sd, region)
-        about |= {"effect": at, "power": power(n, at, sd, region), "seeds_needed": needed}
-        about["effect_from"] = "observed mean" if effect is None else effect_from
-        if needed is None:
-            reason = f"no number of seeds up to {MOST_SEEDS:,} settles it at {at:.3g} ({about['effect_from']})"
-    decided = verdict(measured.get("low"), measured.get("high"), region)
-    notes = (_line(note), reason if decided == "inconclusive" else "")
-    return Claim(verdict=decided + (STAND_IN if stand_in else ""), note="; ".join(part for part in notes if part), **about)
+def read_table(path: Path) -> dict[str, Claim]:
+    """The claims of a CSV file by id, in its order. ValueError for other columns, a number that is none, or an id that occurs twice."""
+    types: dict[str, Any] = {field.name: field.type for field in fields(Claim)}
+    rows: dict[str, Claim] = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        if reader.fieldnames != list(types):
+            raise ValueError(f"{path.name} has the columns {reader.fieldnames}, not {list(types)}")
+        for values in reader:
+            if None in values or None in values.values():
+                raise ValueError(f"line {reader.line_num} of {path.name} has more or fewer cells than the table has columns")
+            cells: dict[str, Any] = {
+                name: text if types[name] is str else _number(values["id"], name, text) for name, text in values.items()
+            }
+            row = Claim(**cells)
+            if row.id in rows:
+                raise ValueError(f"claim {row.id!r} stands twice in {path.name}")
+            rows[row.id] = row
+    return rows
 
 
-def exact(
-    id: str,
-    statement: str,
-    *,
-    where: str,
-    holds: bool,
-    value: float | None = None,
-    statistic: str = "largest ratio of the two sides",
-    published: float | str = "",
-    note: str = "",
-    **about: Any,
-) -> Claim:
-    """Record a theory claim, checked without sampling error: reproduced if it `holds` in every case, contradicted if one case breaks it.
+@cache
+def table() -> dict[str, Claim]:
+    """The committed table, by id, in the papers' order."""
+    return read_table(_FILE)
 
-    value: the number that shows how nearly (largest ratio found, smallest slack), which `statistic` names. about: further fields of
-    `Claim` (n, the number of cases; unit, profile, notebook). ValueError where the value is not finite, since a comparison with NaN
-    proves nothing.
-    """
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"{id}: value {value} is not finite: an exact claim needs the number that shows it")
-    about |= {"id": _id(id), "where": where, "statement": _line(statement), "statistic": statistic, "published": _text(published)}
-    decided = "reproduced" if bool(holds) else "contradicted"
-    return Claim(verdict=decided, mean=None if value is None else float(value), note=_line(note), **about)
+
+def find(id: str) -> Claim:
+    """The claim of that id. ValueError, with the closest ids, where the table has none."""
+    if id not in table():
+        close = difflib.get_close_matches(id, table(), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else "ids read paper/slug, such as 'chuang2020/fig4a-debiased'"
+        raise ValueError(f"the table of claims has no {id!r}: {hint} A claim of your own is 'mine/...'")
+    return table()[id]
 
 
 def paired(runs: pd.DataFrame, metric: str, by: str, treatment: object, control: object, *, seed: str = "seed") -> pd.Series:
@@ -185,63 +141,10 @@ def paired(runs: pd.DataFrame, metric: str, by: str, treatment: object, control:
     return (arms[0] - arms[1]).rename(f"{metric}: {treatment} minus {control}")
 
 
-def verdicts(rows: Iterable[Claim], digits: int = 2) -> str:
-    """One line a claim, for a cell whose output is checked: verdict, statistic to `digits` decimals, what would settle it."""
-    return formatting.verdict_lines(map(vars, rows), digits)
-
-
-def display(rows: Iterable[Claim]) -> formatting.ClaimsTable:
-    """The rows as a small table: claim, what was claimed, what was measured, the published value, the verdict with its reason."""
-    return formatting.ClaimsTable(map(vars, rows))
-
-
-# --- parts
-
-
-def _region(above: float | None, below: float | None, within: tuple[float, float] | None) -> tuple[float, float]:
-    if sum(side is not None for side in (above, below, within)) != 1:
-        raise ValueError(f"a claim needs exactly one of above, below and within, got above={above}, below={below}, within={within}")
-    region = within or (-math.inf if above is None else above, math.inf if below is None else below)
-    if not region[0] < region[1]:
-        raise ValueError(f"the claimed region {region} is empty: its lower bound must be below its upper")
-    return float(region[0]), float(region[1])
-
-
-def _id(id: str) -> str:
-    if not re.fullmatch(rf"({'|'.join((*PAPERS, OWN))})/[\w.+-]+", id):
-        known = f"the paper one of {', '.join(PAPERS)}, or {OWN!r} for a claim of your own"
-        raise ValueError(f"claim id {id!r} should read paper/slug, such as 'chuang2020/fig4a', {known}")
-    return id
-
-
-def _of_differences(id: str, differences: Sequence[float] | np.ndarray | pd.Series | None) -> tuple[dict[str, Any], str]:
-    """The fields of `Claim` that the differences give, and why there is no interval where there is none."""
-    x = np.asarray(differences, dtype=np.float64)
-    if x.ndim != 1 or not len(x):
-        raise ValueError(
-            f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1; leave them out where nothing was run"
-        )
-    if not np.isfinite(x).all():
-        return {"n": len(x)}, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
-    if len(x) == 1:
-        return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
-    if np.ptp(x) == 0:  # a t interval of no width would settle anything: far likelier one run counted twice
-        reason = "all differences are equal, which leaves no interval: are they different runs? (a deterministic comparison is for `exact`)"
-        return {"n": len(x), "mean": float(x[0]), "sd": 0.0}, reason
-    mean, low, high = t_interval(x)
-    return {"mean": mean, "low": low, "high": high, "sd": float(x.std(ddof=1)), "n": len(x)}, ""
-
-
-def _of_interval(id: str, interval: tuple[float, float, float]) -> tuple[dict[str, Any], str]:
-    mean, low, high = (float(x) for x in interval)
-    if not low <= mean <= high:
-        raise ValueError(f"{id}: interval {interval} should be (mean, low, high) with low <= mean <= high")
-    return {"mean": mean, "low": low, "high": high}, "no number of seeds: the interval was given, not computed from seeds"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _text(published: float | str) -> str:
-    return published if isinstance(published, str) else f"{published:.6g}"
+def _number(id: str, column: str, text: str) -> float | int | None:
+    if not text:
+        return None
+    try:
+        return int(text) if column == "seeds" else float(text)
+    except ValueError:
+        raise ValueError(f"claim {id!r} has {text!r} for {column}, which is no number") from None

@@ -1,86 +1,265 @@
-"""The ledger: the table of claims and their verdicts, results/<profile>/claims.csv.
+"""The ledger: what was measured of the claims, and the verdicts, results/<profile>/claims.csv.
 
-A reader's own claims stand in a table of their own beside it, own_claims.csv.
+    ledger = notebook.ledger(settings)
+    ledger.judge("chuang2020/fig4a-debiased", differences, data="cifar10-mini", diagnostic={"untrained encoder": 37.5})
+    ledger.judge("arora2019/lemma4.3", exact="holds", value=0.97, cases=1200)
+    ledger.judge("mine/beta-3", differences, claim="beta = 3 beats beta = 1", low=0)
+    ledger.show()
+
+What is claimed stands in the table (`curlnb.companion.claims`) and is joined by id, so that the file holds measurements alone. A reader's
+own claims stand with their words in a file beside it, own_claims.csv. In memory a ledger is a DataFrame of COLUMNS and ABOUT, one row a
+claim, in the table's order. Claims that the table no longer has are left out when a file is read.
 """
 
 import contextlib
+import csv
+import math
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from curlnb.companion.claims import OWN, PAPERS, Claim
-from curlnb.companion.formatting import MARKS, STAND_IN
+from curlnb.companion import claims, formatting
+from curlnb.companion.claims import KINDS, OWN, PAPERS, Claim
+from curlnb.companion.formatting import FAILS, HOLDS, MARKS, NOT_RUN, THEORY, ClaimsTable
+from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS, UNDECIDED, t_interval, verdict
+from curlnb.runs import environment
 from curlnb.runs.files import write_atomically
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
-VERDICTS = tuple(MARKS)
-_COUNTED = (*VERDICTS, *(name + STAND_IN for name in VERDICTS if name != "not run"))
-_ORDER = (*PAPERS, OWN)
-_INTEGERS = ("n", "classes", "paper_classes", "seeds_needed")
-_COLUMNS = ("id", "paper", *(field.name for field in fields(Claim) if field.name != "id"))
-_FLOATS = tuple(field.name for field in fields(Claim) if field.type == float | None)
-_TEXTS = tuple(column for column in _COLUMNS if column not in _INTEGERS + _FLOATS)
+PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
+SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = ("paper's setting", "paper's data, smaller training", "stand-in", "")
+_TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
+_INTEGERS = ("n", "cases", "seeds")
+_FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
+COLUMNS = ("id", "verdict", "scope", *_FLOATS[:4], "n", *_TEXTS[3:], "cases", "value")
+_WORDS = ("claim", "where", "statistic", "unit")
+ABOUT = ("paper", "printed_eq", "kind", "group", *_WORDS, *_FLOATS[5:], "effect_from", "seeds")
+_ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tuple(MARKS)}
 
 
-def table(rows: Iterable[Claim]) -> pd.DataFrame:
-    """The rows as a tidy table, one a claim and notebook, sorted by paper, id and notebook, numbers to six significant digits."""
-    records = [{"paper": row.paper, **asdict(row)} for row in rows]
-    return _typed(pd.DataFrame.from_records(records, columns=list(_COLUMNS)))
+class Ledger:
+    """The claims that one notebook judges at one profile; made by `curlnb.companion.notebook.ledger`."""
+
+    def __init__(self, notebook: str, profile: str, results: Path) -> None:
+        self.notebook, self.profile, self.results = notebook, profile, results
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def judge(self, id: str, differences: Sequence[float] | np.ndarray | pd.Series | None = None, **measured: Any) -> str:
+        """Judge a claim of the table by what `judged` takes, or one of the reader's own, "mine/...", and return the verdict in one line.
+
+        An own claim also needs `claim`, its words, and a region (`low`, `high`) unless it is exact; `where`, `statistic`, `unit` and
+        `effect` as in the table. ValueError for an id that is not in the table, that another notebook judges or that was judged before.
+        """
+        if id in self._rows:
+            raise ValueError(f"{id} is judged twice: give each judgement its own id; to judge anew, make the ledger anew first")
+        if id.startswith(f"{OWN}/"):
+            words = {name: measured.pop(name) for name in (*_WORDS, "low", "high", "effect") if name in measured}
+            claim = Claim(id=id, notebook=self.notebook, **{"claim": "", **words})
+        else:
+            claim = claims.find(id)
+            if claim.notebook != self.notebook:
+                raise ValueError(f"{id} is not for {self.notebook} to judge: {claim.notebook or claim.unrun}")
+        self._rows[id] = judged(claim, differences, profile=self.profile, **measured)
+        return _Line(formatting.line(self._rows[id]))
+
+    def show(self) -> ClaimsTable:
+        """Write the notebook's rows into the ledger, in place of those it had, and show them beside a better profile's reference."""
+        rows = frame(self._rows.values())
+        own = rows["paper"] == OWN
+        record(rows[~own], self.results / FILE, self.notebook)
+        if own.any() or (self.results / OWN_FILE).exists():
+            record(rows[own], self.results / OWN_FILE, self.notebook)
+        found = [read(environment.reference_folder() / profile / FILE) for profile in better_than(self.profile)]
+        beside = {row["id"]: row for row in records(best_of(found)) if row["verdict"] != NOT_RUN and row["id"] in self._rows}
+        return ClaimsTable(records(rows), beside)
 
 
-def record(rows: Iterable[Claim], path: str | Path, *, notebook: str = "", profile: str = "", replace_notebook: bool = False) -> None:
-    """Write rows into the ledger at `path`, each over the one with its id and notebook, other rows kept.
+class _Line(str):
+    """A line that a notebook cell shows without quotation marks."""
 
-    notebook, profile: filled in where a row leaves them empty. replace_notebook: also drop the notebooks' rows that are not written
-    again, so that a claim that was renamed or removed does not linger. The file is locked, and replaced as a whole: notebooks that end at
-    once lose nothing, and no reader sees half a file. A damaged ledger is set aside (see `read_or_set_aside`).
+    def __repr__(self) -> str:
+        return str(self)
+
+
+# --- one judgement
+
+
+def judged(
+    claim: Claim,
+    differences: Sequence[float] | np.ndarray | pd.Series | None = None,
+    *,
+    interval: tuple[float, float, float] | None = None,
+    n: int | None = None,
+    exact: str | None = None,
+    value: float | None = None,
+    cases: int | None = None,
+    data: str = "",
+    diagnostic: Mapping[str, float | str] | None = None,
+    note: str = "",
+    profile: str = "",
+) -> dict[str, Any]:
+    """A row of the ledger: the claim's verdict on what was measured, which is one of
+
+    - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that was computed otherwise, with `n`, the
+      independent units that it rests on. Five or more are needed, or the claim is undecided.
+    - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value: the statistic, such as a largest ratio
+      found; cases: how many were tried. Where a region is claimed, the value alone decides, and `exact` may be left out.
+    - nothing; note says why it was not run.
+
+    data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's scope. diagnostic: what the claim asks
+    for to exclude a trivial explanation, by name. ValueError, in one line, for what is missing or excludes each other.
     """
-    path = Path(path)
-    filled = [replace(row, notebook=row.notebook or notebook, profile=row.profile or profile) for row in rows]
-    for row in filled:
-        if not row.notebook:
-            raise ValueError(f"claim {row.id} names no notebook: pass record(..., notebook='2_dcl/5.1_figure4_images')")
-    new = table(filled)
-    if new.duplicated(["id", "notebook"]).any():
-        twice = new["id"][new.duplicated(["id", "notebook"])].iloc[0]
-        raise ValueError(f"claim {twice} is judged twice in one call: give each judgement its own id")
+    if exact is None and value is not None and claim.bounded:
+        exact = HOLDS if claim.region[0] < value < claim.region[1] else FAILS
+    given = sum(part is not None for part in (differences, interval, exact))
+    if given > 1:
+        raise ValueError(f"{claim.id}: give differences, an interval or exact, and only one of them")
+    row: dict[str, Any] = {**dict.fromkeys(_TEXTS, ""), **dict.fromkeys(_INTEGERS + _FLOATS), **about(claim)}
+    row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": _one_line(note)}
+    if not given:
+        if not note or value is not None:
+            raise ValueError(
+                f"{claim.id}: nothing measured: say in note= why it was not run; a value needs exact=, one of {', '.join(THEORY)}"
+            )
+        return row | {"verdict": NOT_RUN}
+    if exact is not None and claim.seeds is not None:
+        raise ValueError(f"{claim.id} is measured over seeds: judge it by differences or an interval")
+    if exact is None and not claim.bounded:
+        raise ValueError(f"{claim.id} claims no region: judge it by exact=, one of {', '.join(THEORY)}")
+    if lacking := [name for name in filter(None, claim.diagnostic.split("|")) if name not in (diagnostic or {})]:
+        raise ValueError(f"{claim.id} needs a diagnostic that excludes the trivial explanation: diagnostic={{{lacking[0]!r}: ...}}")
+    words = ((name, f"{x:.4g}" if isinstance(x, int | float) else str(x)) for name, x in (diagnostic or {}).items())
+    row |= {"data": data, "diagnostic": ", ".join(f"{name} {x}" for name, x in words), "cases": cases}
+    if exact is not None:
+        return row | {"verdict": exact, "value": _exactly(claim, exact, value)}
+    if claim.data and not data:
+        raise ValueError(f"{claim.id}: say in data= what it was measured on; the paper's is {claim.data}")
+    numbers, reason = _of_differences(claim.id, differences) if interval is None else _of_interval(claim.id, interval, n)
+    decided = UNDECIDED if reason else verdict(numbers["low"], numbers["high"], claim.region, claim.effect)
+    row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
+    return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
+
+
+def scope(claim: Claim, data: str, profile: str) -> str:
+    """How far a verdict reaches: whose data it was measured on, and whether with the paper's training. Findings of our own have none."""
+    if not claim.data or claim.kind == "ours":
+        return NO_SCOPE
+    if not set(data.split("|")) <= set(claim.data.split("|")):
+        return STAND_IN
+    return PAPER_SETTING if profile == "paper" else PAPER_DATA
+
+
+def about(claim: Claim) -> dict[str, Any]:
+    return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
+
+
+def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
+    """The value, checked against the verdict that is said of it."""
+    if exact not in THEORY:
+        raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(THEORY)}")
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{claim.id}: value {value} is not finite: an exact claim needs the number that shows it")
+    inside = value is not None and claim.region[0] < value < claim.region[1]
+    if claim.bounded and (value is None or inside != (exact == HOLDS)):
+        raise ValueError(f"{claim.id}: exact={exact!r} with the value {value}, claimed {formatting.region_text(claim.low, claim.high)}")
+    return None if value is None else float(value)
+
+
+def _of_differences(id: str, differences: object) -> tuple[dict[str, Any], str]:
+    """The numbers of a row, and why they allow no verdict where they do not."""
+    x = np.asarray(differences, dtype=np.float64)
+    if x.ndim != 1 or not len(x):
+        raise ValueError(f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1")
+    if not np.isfinite(x).all():
+        return {"n": len(x)}, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
+    if len(x) == 1:
+        return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
+    if np.ptp(x) == 0:  # a t interval of no width would settle anything: far likelier one run counted twice
+        return {"n": len(x), "mean": float(x[0]), "sd": 0.0}, "all differences are equal: are they different runs?"
+    mean, low, high = t_interval(x)
+    return {"mean": mean, "low": low, "high": high, "sd": float(x.std(ddof=1)), "n": len(x)}, _too_few(len(x))
+
+
+def _of_interval(id: str, interval: tuple[float, float, float], n: int | None) -> tuple[dict[str, Any], str]:
+    mean, low, high = (float(x) for x in interval)
+    if n is None or not low <= mean <= high:
+        raise ValueError(f"{id}: interval {interval} should be (mean, low, high), in order, with n, the units it rests on, not {n}")
+    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(n) if low < high else "the interval has no width"
+
+
+def _too_few(n: int) -> str:
+    return f"{n} are fewer than {FEWEST_SEEDS}" if n < FEWEST_SEEDS else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- the file
+
+
+def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of the ledger as a DataFrame of COLUMNS and ABOUT, in the table's order, numbers to six significant digits."""
+    table = pd.DataFrame.from_records([dict(row) for row in rows], columns=[*COLUMNS, *ABOUT])
+    for column in table:
+        if column in _INTEGERS:
+            table[column] = pd.to_numeric(table[column]).astype("Int64")
+        elif column in _FLOATS:
+            table[column] = [float(f"{x:.6g}") for x in pd.to_numeric(table[column]).astype("float64")]
+        else:
+            table[column] = table[column].astype(object).where(table[column].notna(), "").astype(str)
+    place = {id: at for at, id in enumerate(claims.table())}
+    keys = [(place.get(id, len(place)), id, notebook) for id, notebook in zip(table["id"], table["notebook"], strict=True)]
+    return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+
+
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+
+
+def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
+    """Write a notebook's rows into the ledger at `path`, in place of all that it had there.
+
+    The file is locked, and replaced as a whole: notebooks that end at once lose nothing, and no reader sees half a file. A damaged ledger
+    is set aside (see `read_or_set_aside`).
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         old = read_or_set_aside(path)
-        keys = set(zip(new["id"], new["notebook"], strict=True))
-        emptied = {notebook, *new["notebook"]} if replace_notebook else set()
-        stale = [key in keys or key[1] in emptied for key in zip(old["id"], old["notebook"], strict=True)]
-        kept = old[~np.array(stale, dtype=bool)]
-        merged = _typed(new if kept.empty else pd.concat([kept, new]))
-        write_atomically(path, lambda file: write(merged, file))
+        merged = frame(records(old[old["notebook"] != notebook]) + records(rows))
+        write_atomically(path, lambda file: write(merged, file, own=path.name == OWN_FILE))
 
 
-def write(rows: pd.DataFrame, path: Path) -> None:
-    rows.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+def write(rows: pd.DataFrame, path: Path, *, own: bool = False) -> None:
+    columns = [*COLUMNS, *ABOUT] if own else list(COLUMNS)
+    rows[columns].to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
 
 
 def read(path: str | Path) -> pd.DataFrame:
-    """The ledger at `path`, as `table` gives it; an empty one where there is no file. ValueError, with the path, for a damaged one."""
+    """The ledger at `path`, joined with the table; an empty one where there is no file. ValueError, with the path, for a damaged one."""
     path = Path(path)
     if not path.exists():
-        return table([])
+        return frame([])
     try:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if odd := sorted(set(rows.columns) ^ set(_COLUMNS)):
-            raise ValueError(f"its columns differ from a ledger's: {', '.join(odd)}")
-        if unknown := sorted(set(rows["verdict"]) - set(_COUNTED)):
-            raise ValueError(f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(VERDICTS)}")
-        if unknown := sorted(set(rows["paper"]) - set(_ORDER)):
-            raise ValueError(f"it has claims of {unknown[0]!r}, which is not one of {', '.join(_ORDER)}")
-        return _typed(rows[list(_COLUMNS)].replace("", None))
-    except ValueError as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"{path} is no ledger of this version ({why})") from None
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns, rows = tuple(reader.fieldnames or ()), list(reader)
+        if columns not in (COLUMNS, COLUMNS + ABOUT):
+            raise ValueError(f"its columns differ from a ledger's: {', '.join(columns)}")
+        if any(None in row or None in row.values() for row in rows):
+            raise ValueError("a line of it is cut")
+        if unknown := sorted({row["verdict"] for row in rows} - set(MARKS)):
+            raise ValueError(f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}")
+        table = claims.table()
+        known = rows if columns != COLUMNS else (row | about(table[row["id"]]) for row in rows if row["id"] in table)
+        return frame({name: None if cell == "" else cell for name, cell in row.items()} for row in known)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is no ledger of this version ({_one_line(str(error))})") from None
 
 
 def read_or_set_aside(path: Path, say: Callable[[str], object] = warnings.warn) -> pd.DataFrame:
@@ -89,7 +268,12 @@ def read_or_set_aside(path: Path, say: Callable[[str], object] = warnings.warn) 
         return read(path)
     except ValueError as error:
         say(f"{error}; it is kept as {set_aside(path).name}, and the next `make reproduce` makes it again")
-        return table([])
+        return frame([])
+
+
+def read_all(results: Path, say: Callable[[str], object] = warnings.warn) -> pd.DataFrame:
+    """The papers' claims and the reader's own in a folder of results; see `read_or_set_aside`."""
+    return frame([row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file, say))])
 
 
 def set_aside(path: Path) -> Path:
@@ -100,22 +284,65 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts counted: one row a paper and one for all, one column a verdict, those on stand-ins in columns of their own."""
-    papers = [paper for paper in _ORDER if paper in set(rows["paper"])]
-    counts = pd.DataFrame(0, index=pd.Index([*papers, "all"], name="paper"), columns=pd.Index(_COUNTED, name="verdict"))
-    for paper, decided in zip(rows["paper"], rows["verdict"], strict=True):
-        counts.loc[[paper, "all"], decided] += 1
-    return counts
+# --- many judgements
 
 
-def _typed(rows: pd.DataFrame) -> pd.DataFrame:
-    rows = rows.copy()
-    for column in _INTEGERS:
-        rows[column] = pd.to_numeric(rows[column]).astype("Int64")
-    for column in _FLOATS:
-        rows[column] = [float(f"{x:.6g}") for x in pd.to_numeric(rows[column]).astype("float64")]
-    for column in _TEXTS:
-        rows[column] = rows[column].astype(object).where(rows[column].notna(), "").astype(str)
-    order = sorted(range(len(rows)), key=lambda i: (_ORDER.index(rows["paper"].iloc[i]), rows["id"].iloc[i], rows["notebook"].iloc[i]))
-    return rows.iloc[order].reset_index(drop=True)
+def better_than(profile: str) -> tuple[str, ...]:
+    """The profiles whose evidence is better than this one's, the best first."""
+    return PROFILES[: PROFILES.index(profile)] if profile in PROFILES else ()
+
+
+def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Of every claim of the table the best row among several ledgers; where none has it, one that says why it was not run.
+
+    Best is the row of the best profile (PROFILES) that was measured on five seeds or more, or exactly; then one on fewer; among equals the
+    first given.
+    """
+
+    def rank(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
+        few = pd.notna(row["n"]) and row["n"] < FEWEST_SEEDS
+        return row["verdict"] == NOT_RUN, few, (*PROFILES, row["profile"]).index(row["profile"])
+
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in sorted((row for ledger in ledgers for row in records(ledger)), key=rank):
+        best.setdefault(row["id"], row)
+    missing = (judged(claim, note=claim.unrun or "not judged yet") for claim in claims.table().values() if claim.id not in best)
+    return frame([*best.values(), *missing])
+
+
+def best_evidence() -> pd.DataFrame:
+    """The best evidence (see `best_of`) over the present results and the committed references of all profiles, a row a claim."""
+    reference = environment.reference_folder()
+    roots = [reference] if environment.reference_only() else [environment.results_root(), reference]
+    return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
+
+
+def best(id: str) -> dict[str, Any]:
+    """The row of `best_evidence` for one claim, by column. ValueError, with the closest ids, where the table has none."""
+    claims.find(id)
+    return next(row for row in records(best_evidence()) if row["id"] == id)
+
+
+def once(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a group: the first in the table's order that was run, or the first if none was; the order was fixed before any result."""
+    run = rows["verdict"] != NOT_RUN
+    return pd.concat([rows[run], rows[~run]]).drop_duplicates("group").sort_index()
+
+
+def summary(rows: pd.DataFrame, by: Sequence[str] = ("kind", "scope")) -> pd.DataFrame:
+    """How often each verdict was reached, a group counted once (`once`): one row a value of the columns `by`, one column a verdict."""
+    counts = once(rows).groupby([*by, "verdict"]).size().unstack("verdict", fill_value=0)
+    counts = counts.reindex(columns=[name for name in MARKS if name in counts.columns])
+    return counts.sort_index(key=lambda level: level.map(_ORDER[str(level.name)].index))
+
+
+def expected_false(rows: pd.DataFrame) -> float:
+    """The most false verdicts that chance lets one expect, were every claim's truth where a false verdict is likeliest.
+
+    A claim with one bound gets a false verdict with at most 2.5% whatever the truth, since each takes the same end of the interval to miss
+    it; one with two bounds with at most 5%. Exact verdicts have no sampling error. A group counts once.
+    """
+    counted = once(rows)
+    counted = counted[counted["low"].notna() & (counted["n"] >= FEWEST_SEEDS)]
+    bounds = counted[["claimed_low", "claimed_high"]].notna().sum(axis=1)
+    return float((bounds * (1 - CONFIDENCE) / 2).sum())

@@ -10,10 +10,8 @@ import seaborn as sns
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from curlnb.companion import ledger, notebooks, reproduce
-from curlnb.companion.claims import OWN, Claim
-from curlnb.companion.claims import display as claims_table
-from curlnb.companion.formatting import ClaimsTable
+from curlnb.companion import ledger as ledgers
+from curlnb.companion import notebooks, reproduce
 from curlnb.data import datasets
 from curlnb.runs import environment
 from curlnb.runs.store import Store, default_store
@@ -97,28 +95,20 @@ def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
     return path
 
 
-def judge(settings: Settings, rows: Iterable[Claim]) -> ClaimsTable:
-    """Write the notebook's claims into the ledger, in place of those it judged before, and show them.
-
-    Claims of the reader's own, "mine/...", go into a table beside the ledger.
-    """
-    rows = list(rows)
-    own = [row for row in rows if row.paper == OWN]
-    for file, part in ((ledger.FILE, [row for row in rows if row.paper != OWN]), (ledger.OWN_FILE, own)):
-        if part or (settings.results / file).exists():
-            ledger.record(part, settings.results / file, notebook=settings.notebook, profile=settings.profile, replace_notebook=True)
-    return claims_table(rows)
+def ledger(settings: Settings) -> ledgers.Ledger:
+    """The claims that this notebook judges: `judge` each where it is measured, and `show` them at the end."""
+    return ledgers.Ledger(settings.notebook, settings.profile, settings.results)
 
 
 def claims_of_others(settings: Settings) -> pd.DataFrame:
     """The claims that the other notebooks have judged at this profile; those of the committed reference where there are none here yet."""
-    reference = environment.reference_folder() / settings.profile / ledger.FILE
-    for path in [reference] if environment.reference_only() else [settings.results / ledger.FILE, reference]:
-        claims = ledger.read(path)
+    reference = environment.reference_folder() / settings.profile / ledgers.FILE
+    for path in [reference] if environment.reference_only() else [settings.results / ledgers.FILE, reference]:
+        claims = ledgers.read(path)
         claims = claims[claims["notebook"] != settings.notebook]
         if not claims.empty:
             break
-    return claims
+    return claims.reset_index(drop=True)
 
 
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,8 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from curlnb.companion import formatting, ledger
-from curlnb.companion.formatting import MARKS, STAND_IN
+from curlnb.companion.claims import PAPERS
+from curlnb.companion.formatting import MARKS, NOT_RUN
 from curlnb.runs.files import write_atomically
 
 PAPER_TITLES = {
@@ -24,6 +25,14 @@ PAPER_TITLES = {
     "robinson2021": "Robinson et al. 2021 (HCL)",
     "curlnb": "Findings of this project",
     "mine": "Claims of your own",
+}
+KIND_TITLES = {
+    "experiment": "experiments",
+    "theorem": "theorems",
+    "proof step": "steps of proofs",
+    "text": "remarks",
+    "released code": "the released code",
+    "ours": "what we add",
 }
 MOST_ROWS = 200  # of a table on the page; the CSV has the rest
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -35,9 +44,8 @@ def write_report(results_dir: Path, reference_dir: Path, out: Path, provenance: 
     """Write the page of one reproduction to `out` and return it.
 
     results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/, figures/, notebooks/, status.json and
-    provenance.json.
-    reference_dir: results/reference, whose <profile>/claims.csv and gpu/claims.csv stand beside this run's. provenance: instead of
-    results_dir/provenance.json. What is missing, or cannot be read, is said on the page.
+    provenance.json; the folders of other profiles beside it, and those of reference_dir (results/reference), give the best evidence.
+    provenance: instead of results_dir/provenance.json. What is missing, or cannot be read, is said on the page.
     """
     results_dir, reference_dir, out = Path(results_dir), Path(reference_dir), Path(out)
     page = _page(results_dir, reference_dir, out.parent, provenance)
@@ -48,49 +56,59 @@ def write_report(results_dir: Path, reference_dir: Path, out: Path, provenance: 
     return out
 
 
-def verdict_table(claims: pd.DataFrame) -> str:
-    """The ledger for a terminal: one line a claim, then the counts, stand-ins apart."""
-    if claims.empty:
+def verdict_table(rows: pd.DataFrame) -> str:
+    """The ledger for a terminal: one line a claim, then how often each verdict was reached, and how many may be wrong by chance."""
+    if rows.empty:
         return "no claim has been judged"
-    lines = []
-    for row in _records(claims):
-        measured = formatting.measured(row)
-        number = " ".join(measured[part] for part in ("mean", "interval", "unit") if measured[part])
-        lines.append((row["verdict"], row["id"], ", ".join(part for part in (number, measured["count"]) if part)))
-    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    counts = ledger.summary(claims).loc["all"]
-    total = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return "\n".join([*(f"{kind:{widths[0]}}  {id:{widths[1]}}  {text}".rstrip() for kind, id, text in lines), "", total])
+    cells = [(formatting.verdict_text(row), row["id"], formatting.number_text({**row, "seeds": None})) for row in ledger.records(rows)]
+    widths = [max(len(line[column]) for line in cells) for column in (0, 1)]
+    lines = (f"{verdict:{widths[0]}}  {id:{widths[1]}}  {number}".rstrip() for verdict, id, number in cells)
+    total = ", ".join(f"{count} {name}" for name, count in ledger.summary(rows).sum().items())
+    return "\n".join([*lines, "", total + _chance(rows)])
+
+
+def _chance(rows: pd.DataFrame) -> str:
+    expected = ledger.expected_false(rows)
+    return f"; chance alone makes at most {expected:.1f} of them wrong on average" if expected else ""
 
 
 def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, Any] | None) -> dict[str, Any]:
     """Everything the template needs, as plain values; links are relative to the folder `base`."""
     problems: list[str] = []
-    profile = results.name
-    claims, own = (_read_or_say(problems, results / file, ledger.read, ledger.table([])) for file in (ledger.FILE, ledger.OWN_FILE))
     nothing: dict[str, Any] = {}
-    beside: dict[str, dict[str, Any]] = {}
-    for name, title in {profile: "Reference", "gpu": "GPU reference"}.items():
-        table = _read_or_say(problems, references / name / ledger.FILE, ledger.read, ledger.table([]))
-        if not table.empty:
-            source = _read_or_say(problems, references / name / "provenance.json", _json, nothing)
-            beside[title] = {"rows": _records(table), "provenance": _provenance(source)}
+
+    def read(path: Path) -> pd.DataFrame:
+        return _read_or_say(problems, path, ledger.read, ledger.frame([]))
+
+    profile = results.name
+    present = {name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES}
+    committed = {name: read(references / name / ledger.FILE) for name in ledger.PROFILES}
+    here, own = read(results / ledger.FILE) if profile not in present else present[profile], read(results / ledger.OWN_FILE)
+    best = ledger.best_of(side[name] for name in ledger.PROFILES for side in (present, committed))
+    run, reference = ({row["id"]: row for row in ledger.records(rows)} for rows in (here, committed.get(profile, ledger.frame([]))))
+    rows = [_row(row, [run.get(row["id"]), reference.get(row["id"])]) for row in ledger.records(best)]
+    rows += [_row(row, [row, None]) for row in ledger.records(own)]
     status = _read_or_say(problems, results / "status.json", _json, nothing)
     source = dict(provenance) if provenance is not None else _read_or_say(problems, results / "provenance.json", _json, nothing)
-    rows = _ledger_rows(claims, {title: side["rows"] for title, side in beside.items()}, profile)
-    own_rows = _ledger_rows(own, {title: [] for title in beside}, profile)
-    notebooks = _notebooks(results, base, pd.concat([claims, own]), status, problems)
-    anchors = {notebook["anchor"] for notebook in notebooks}
+    sources = {name: _read_or_say(problems, references / name / "provenance.json", _json, nothing) for name in ledger.PROFILES}
+    notebooks = _notebooks(results, base, pd.concat([here, own]), status, problems)
+    counts = ledger.summary(best, ["kind", "scope"])
     return {
         "profile": profile,
         "provenance": _provenance(source),
-        "reference_provenance": {title: side["provenance"] for title, side in beside.items() if side["provenance"]},
-        "beside": list(beside),
-        "papers": [(paper, title, [row for row in rows + own_rows if row["paper"] == paper]) for paper, title in PAPER_TITLES.items()],
-        "counts": _counts(rows),
-        "judged": len(claims) + len(own),
+        "reference_provenance": {f"Reference, {name} profile": _provenance(known) for name, known in sources.items() if known},
+        "bodies": [
+            (f"{title}: {KIND_TITLES[kind]}" if paper in PAPERS[:3] else title, part)
+            for paper, title in PAPER_TITLES.items()
+            for kind in KIND_TITLES
+            if (part := [row for row in rows if (row["paper"], row["kind"]) == (paper, kind)])
+        ],
+        "verdicts": [(name, MARKS[name], _slug(name), sum(row["verdict"] == name for row in rows)) for name in MARKS],
+        "counts": counts.reset_index().to_dict("split"),
+        "chance": _chance(best).removeprefix("; "),
+        "judged": len(here) + len(own),
         "notebooks": notebooks,
-        "anchors": anchors,
+        "anchors": {notebook["anchor"] for notebook in notebooks},
         "failures": [notebook for notebook in notebooks if notebook["state"] not in ("done", "")],
         "problems": problems,
     }
@@ -99,103 +117,50 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
 # --- the ledger
 
 
-def _ledger_rows(claims: pd.DataFrame, beside: Mapping[str, list[dict[str, Any]]], profile: str) -> list[dict[str, Any]]:
-    """This run's claims, then those that only a reference has, each with its references; ordered as in the ledger."""
-    own = {(row["id"], row["notebook"]): row for row in _records(claims)}
-    others = {title: {(row["id"], row["notebook"]): row for row in rows} for title, rows in beside.items()}
-    absent: dict[tuple[str, str], dict[str, Any]] = {}
-    for table in others.values():
-        for at, row in table.items():
-            if at not in own:
-                blank = {"verdict": "not run", "note": f"judged in the reference, not in this {profile} run", "stand_in": "", "dataset": ""}
-                absent.setdefault(at, {**row, **blank, **dict.fromkeys(("mean", "low", "high", "n", "seeds_needed"), math.nan)})
-    rows = {**own, **absent}
-    ordered = sorted(rows, key=lambda at: (list(PAPER_TITLES).index(rows[at]["paper"]), at))
-    return [_row(rows[at], {title: table.get(at) for title, table in others.items()}) for at in ordered]
-
-
-def _row(row: dict[str, Any], references: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
-    kind = formatting.kind(row)
-    sides = []
-    for title, other in references.items():
-        side: dict[str, Any] = {"title": title, "measured": {}, "verdict": "", "slug": "", "on_stand_in": False, "differs": False}
-        if other is not None:
-            other_kind = formatting.kind(other)
-            differs = kind != "not run" and other_kind != "not run" and other_kind != kind
-            side |= {
-                "measured": formatting.measured(other),
-                "verdict": other_kind,
-                "slug": other_kind.replace(" ", "-"),
-                "differs": differs,
-            }
-            side["on_stand_in"] = other["verdict"].endswith(STAND_IN)
-        sides.append(side)
+def _row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """A claim with its best evidence, and beside it what this run and the reference of its profile have."""
+    words = ("id", "paper", "kind", "where", "claim", "statistic", "diagnostic", "note", "profile", "scope")
     return {
-        **{name: row[name] for name in ("id", "paper", "where", "statement", "verdict", "statistic", "published", "note", "notebook")},
+        **{name: row[name] for name in words},
+        **_side(row, row),
         "anchor": _anchor(row["notebook"]),
-        "kind": kind,
-        "on_stand_in": row["verdict"].endswith(STAND_IN),
-        "mark": MARKS[kind],
-        "slug": kind.replace(" ", "-"),
-        "claimed": formatting.region_text(row["claimed_low"], row["claimed_high"]),
-        "measured": formatting.measured(row),
+        "claimed": formatting.claimed_text(row),
         "mean": None if pd.isna(row["mean"]) else row["mean"],
-        "data": _data(row),
-        "seeds": formatting.needed(row),
-        "references": sides,
+        "data": f"on {row['data'].replace('|', ', ')}" if row["data"] else "",
+        "sides": [_side(side, row) if side else None for side in sides],
         "plot": _plot(row),
     }
 
 
-def _data(row: Mapping[str, Any]) -> str:
-    """'cifar10-mini, a stand-in for STL-10; 10 classes (paper 10); τ⁺ = 0.1 (paper 0.1)'."""
-    parts = [f"{row['dataset']}, a stand-in for {row['stand_in']}" if row["stand_in"] and row["dataset"] else row["dataset"]]
-    for name, word in (("classes", "{} classes"), ("tau_plus", "τ⁺\u00a0=\u00a0{}")):
-        if pd.notna(row[name]):
-            paper = row[f"paper_{name}"]
-            parts.append(word.format(f"{row[name]:g}") + (f" (paper {paper:g})" if pd.notna(paper) else ""))
-    return "; ".join(part for part in parts if part)
+def _side(row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, Any]:
+    differs = NOT_RUN not in (row["verdict"], best["verdict"]) and row["verdict"] != best["verdict"]
+    verdict = {"verdict": row["verdict"], "mark": MARKS[row["verdict"]], "slug": _slug(row["verdict"]), "scope": row["scope"]}
+    return {**verdict, "measured": formatting.measured(row), "differs": differs}
+
+
+def _slug(verdict: str) -> str:
+    return verdict.replace(",", "").replace(" ", "-")
 
 
 def _plot(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where the interval, the claimed region and the published value lie, in percent of the row's own range; None without an interval."""
+    """Where the interval, the claimed region and the effect lie, in percent of the row's own range; None without an interval."""
     if pd.isna(row["low"]) or pd.isna(row["high"]):
         return None
-    bounds = [row[name] for name in ("claimed_low", "claimed_high") if pd.notna(row[name])]
-    published = float(row["published"]) if re.fullmatch(r"[-+]?\d+(\.\d+)?", row["published"]) else None
-    marks = [row["low"], row["high"], *bounds, *([] if published is None else [published])]
+    low, high, effect = (None if pd.isna(row[name]) else row[name] for name in ("claimed_low", "claimed_high", "effect"))
+    bounds = [bound for bound in (low, high) if bound is not None]
+    marks = [row["low"], row["high"], *bounds, *([] if effect is None else [effect])]
     left, right = min(marks), max(marks)
     margin = 0.12 * (right - left) or 1.0
 
     def at(value: float) -> float:
         return round(100 * (value - left + margin) / (right - left + 2 * margin), 2)
 
-    low, high = row["claimed_low"], row["claimed_high"]
     return {
-        "region": (0 if pd.isna(low) else at(low), 100 if pd.isna(high) else at(high)),
+        "region": (0 if low is None else at(low), 100 if high is None else at(high)),
         "bounds": [at(bound) for bound in bounds],
-        "low": at(row["low"]),
-        "high": at(row["high"]),
-        "mean": at(row["mean"]),
-        "published": None if published is None else at(published),
+        **{name: at(row[name]) for name in ("low", "high", "mean")},
+        "effect": None if effect is None else at(effect),
     }
-
-
-def _counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Verdicts with how often they occur, own data before stand-ins; those on stand-ins only where there are any."""
-    kinds = [(kind, stand_in) for stand_in in (False, True) for kind in MARKS]
-    counts = [
-        {
-            "verdict": kind + STAND_IN * stand_in,
-            "kind": kind,
-            "slug": kind.replace(" ", "-"),
-            "mark": MARKS[kind],
-            "on_stand_in": stand_in,
-            "count": sum(row["kind"] == kind and row["on_stand_in"] == stand_in for row in rows),
-        }
-        for kind, stand_in in kinds
-    ]
-    return [count for count in counts if count["count"] or not count["on_stand_in"]]
 
 
 # --- the notebooks
@@ -288,10 +253,6 @@ def _provenance(source: Mapping[str, Any]) -> dict[str, str]:
         if value not in ("", None):
             known[name.replace("_", " ")] = str(value)
     return known
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _duration(seconds: object) -> str:

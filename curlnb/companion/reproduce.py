@@ -49,7 +49,7 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
 def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None) -> int:
     start = time.monotonic()
     status = _Status(results / "status.json")
-    judged = ledger.read_or_set_aside(results / ledger.FILE, print)["notebook"].value_counts()
+    judged = ledger.read_all(results, print)["notebook"].value_counts()
     todo: dict[Path, notebooks.Needs] = {}
     for path in paths:
         name = name_of(path)
@@ -74,7 +74,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     if todo or not (results / "provenance.json").exists():
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.reference_folder(), results / "report.html")
-    print(f"\n{report.verdict_table(ledger.read_or_set_aside(results / ledger.FILE, print))}\n\nReport: {page}")
+    print(f"\n{report.verdict_table(ledger.read_all(results, print))}\n\nReport: {page}")
     failed = [name for name in map(name_of, paths) if status.get(name).get("state") != "done"]
     for name in failed:
         log = status.get(name)["log"]
@@ -168,8 +168,11 @@ def inputs_of(path: Path, profile: str) -> str:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     package = [file.read_text() for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
     home = environment.home()
-    others = [home / "requirements.lock", *(home / "data").glob("*.json"), *(environment.reference_folder() / "gpu").rglob("*.csv")]
-    around = [file.read_text() for file in sorted([*others, Path(__file__).with_name("published.csv")]) if file.exists()]
+    beside = {"gpu", *ledger.better_than(profile)}  # their references are shown beside this profile's results
+    references = [path for name in beside for path in (environment.reference_folder() / name).rglob("*.csv")]
+    tables = [Path(__file__).with_name(name) for name in ("published.csv", "claims.csv")]
+    others = [home / "requirements.lock", *(home / "data").glob("*.json"), *references, *tables]
+    around = [file.read_text() for file in sorted(others) if file.exists()]
     text = json.dumps([cells, package, around, provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", ""), profile])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -207,7 +210,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     finally:
         over.set()
         echo.join()
-    seconds, judged = round(time.monotonic() - start, 1), ledger.read_or_set_aside(results / ledger.FILE, print)["notebook"]
+    seconds, judged = round(time.monotonic() - start, 1), ledger.read_all(results, print)["notebook"]
     about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum())}
     return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
 

@@ -1,4 +1,9 @@
-"""The statistics of a claim: the 95% t interval of paired differences, the verdict it gives, power, and the seeds that would settle it."""
+"""The statistics of a claim: the 95% t interval of paired differences, the verdict that it gives, power, and the seeds to plan.
+
+A claim names an open region of a statistic, mostly "above 0", and the smallest effect that matters, which lies in the region. The two
+bounds of an interval are at most 2.5% likely to miss the truth on their side. That bounds each false verdict: "reproduced" where the truth
+is on the region's boundary or beyond, and "smaller than claimed" where the truth is the stated effect or more.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-CONFIDENCE, POWER, MOST_SEEDS = 0.95, 0.8, 1_000_000
+CONFIDENCE, POWER, FEWEST_SEEDS, MOST_SEEDS = 0.95, 0.9, 5, 1_000_000
+REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = MEASURED = (
+    "reproduced",
+    "reproduced, smaller than claimed",
+    "smaller than claimed",
+    "contradicted",
+    "undecided",
+)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 
 
@@ -19,24 +31,28 @@ def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float,
     return mean, mean - half, mean + half
 
 
-def verdict(low: float | None, high: float | None, region: tuple[float, float]) -> str:
-    """Where the interval [low, high] lies against the open region claimed; inconclusive where it touches a bound or is missing."""
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return "inconclusive"
-    if region[0] < low and high < region[1]:
-        return "reproduced"
+def verdict(low: float, high: float, region: tuple[float, float], effect: float | None = None) -> str:
+    """What the interval [low, high] says of a claim that the statistic lies in the open region (bounds may be infinite).
+
+    With one bound, an interval that lies wholly between the bound's far side and the effect excludes the effect: "smaller than claimed"
+    where it holds the bound, "reproduced, smaller than claimed" where it lies inside the region. With two bounds, or without an effect,
+    nothing is said of the effect's size. Touching a bound is holding it.
+    """
     if high < region[0] or low > region[1]:
-        return "contradicted"
-    return "inconclusive"
+        return CONTRADICTED
+    below_effect = effect is not None and (high < effect if math.isinf(region[1]) else low > effect) and not all(map(math.isfinite, region))
+    if region[0] < low and high < region[1]:
+        return SMALL if below_effect else REPRODUCED
+    return SMALLER if below_effect else UNDECIDED
 
 
 def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, math.inf)) -> float:
-    """Chance that n paired seeds settle a claim, differences being normal with mean `effect` and standard deviation `sd`.
+    """Chance that n paired seeds reproduce a claim, differences being normal with mean `effect` and standard deviation `sd`.
 
-    One bound (above or below): the power of the two-sided 5% paired t-test, as the noncentral t distribution gives it. Two bounds
-    (within): the chance that the interval lies inside the region if the effect does (two one-sided tests at 2.5%), to four decimals, else
-    that it lies outside. All are one expectation over the sample's standard deviation, integrated here by Gauss-Legendre, since scipy's
-    noncentral t is NaN at some n for large effects. ValueError for n < 2 or sd that is not positive.
+    It is the chance that their interval lies inside the region: with one bound, the power of a one-sided paired t-test at 2.5%, as the
+    noncentral t distribution gives it; with two bounds, that of two one-sided tests, to four decimals. Both are one expectation over the
+    sample's standard deviation, integrated here by Gauss-Legendre, since scipy's noncentral t is NaN at some n for large effects.
+    ValueError for n < 2 or sd that is not positive.
     """
     if n < 2 or not sd > 0:
         raise ValueError(f"power needs n >= 2 and sd > 0, got n = {n} and sd = {sd}")
@@ -47,15 +63,12 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
     u = (start + end) / 2 + (end - start) / 2 * _NODES
     density = 2 * np.exp(df / 2 * (math.log(df / 2) - u * u) - special.gammaln(df / 2) + (df - 1) * np.log(u))
     inside = np.maximum(0.0, special.ndtr(high - t * u) - special.ndtr(low + t * u))
-    outside = special.ndtr(low - t * u) + special.ndtr(-high - t * u)
-    one_sided = math.isinf(low) or math.isinf(high)
-    settled = inside + outside if one_sided else inside if low < 0 < high else outside
-    return min(1.0, max(0.0, float((end - start) / 2 * (_WEIGHTS * settled * density).sum())))
+    return min(1.0, max(0.0, float((end - start) / 2 * (_WEIGHTS * inside * density).sum())))
 
 
 def seeds_needed(effect: float, sd: float, region: tuple[float, float] = (0.0, math.inf), *, wanted: float = POWER) -> int | None:
-    """Smallest number of paired seeds with `power` at least `wanted`; None where a million would not do (an effect on a bound)."""
-    if effect in region:
+    """Smallest number of paired seeds with `power` at least `wanted`; None where a million would not do, or the effect is not inside."""
+    if not region[0] < effect < region[1]:
         return None
     enough = 2
     while power(enough, effect, sd, region) < wanted:

@@ -18,13 +18,14 @@ from curlnb.runs import environment
 HOME = environment.home()
 GOOD = """
 from curlnb.companion import notebook
-from curlnb.companion.claims import exact
 from curlnb.runs.sweep import sweep
 import pandas as pd, toy
 settings = notebook.settings("small", profile, quick=dict(seeds=2, pause=PAUSE), gpu=dict(seeds=2, pause=PAUSE))
 runs = sweep(toy.regression, seeds=settings.seeds, store=settings.store, pause=settings.pause)
 notebook.save_table(settings, runs[["seed", "loss"]], "losses")
-notebook.judge(settings, [exact("curlnb/small", "two seeds give two rows", where="here", holds=len(runs) == 2, value=2.0)])
+ledger = notebook.ledger(settings)
+ledger.judge("mine/small", exact="holds" if len(runs) == 2 else "fails", value=2.0, claim="two seeds give two rows")
+ledger.show()
 print(f"{runs['loss'].mean():.6f}")
 """
 
@@ -60,7 +61,7 @@ def test_one_notebook_through_the_whole_path_and_not_twice(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
     quick = checkout.root / "results" / "quick"
     assert (quick / "tables" / "small-losses.csv").exists()
-    assert "curlnb/small" in (quick / "claims.csv").read_text()
+    assert "mine/small" in (quick / "own_claims.csv").read_text()
     page = (quick / "report.html").read_text()
     assert "A small notebook" in page
     assert "two seeds give two rows" in page
@@ -113,7 +114,7 @@ def test_notebooks_that_time_something_run_alone_and_those_that_read_the_ledger_
     reads = """
 from curlnb.companion import ledger
 from curlnb.runs import environment
-print(len(ledger.read(environment.results_root() / "quick" / "claims.csv")), "claim so far")
+print(len(ledger.read_all(environment.results_root() / "quick")), "claim so far")
 """
     write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads, last=True, trains=False)
     write_notebook(checkout.root / "notebooks" / "1_timed.ipynb", "import os; print(os.environ['CURLNB_WORKERS'], 'workers')", alone=True)
@@ -156,14 +157,14 @@ def test_damaged_files_are_named_set_aside_and_made_again(checkout):
     for path in notebooks.glob("[012]_*"):
         path.unlink()
     (quick / "status.json").write_text('{"small": {"state": "do')
-    (quick / "claims.csv").write_bytes(b"\xff\x00")
+    (quick / "own_claims.csv").write_bytes(b"\xff\x00")
     again = checkout("reproduce")
     assert again.returncode == 0, again.stdout + again.stderr
-    for name in ("status.json", "claims.csv"):
+    for name in ("status.json", "own_claims.csv"):
         (line,) = [line for line in again.stdout.splitlines() if f"{name}.damaged" in line]
         assert str(quick / name) in line
         assert (quick / f"{name}.damaged").exists()
-    assert "curlnb/small" in (quick / "claims.csv").read_text()
+    assert "mine/small" in (quick / "own_claims.csv").read_text()
     assert len(list((quick / "runs" / "toy.regression").iterdir())) == 2
 
 

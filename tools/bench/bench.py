@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from curlnb import evaluation, losses
-from curlnb.companion import claims
+from curlnb.companion.statistics import t_interval
 from curlnb.data import augment
 from curlnb.experiments.images import simclr
 from curlnb.runs import devices, environment, provenance
@@ -104,7 +104,7 @@ def precision_check(profile: str) -> pd.DataFrame | None:
     for arm, slow in zip(arms[1:], others, strict=True):
         ratio = float((slow["seconds"] / fast["seconds"]).median())
         for metric in ("knn", "linear"):
-            mean, low, high = claims.t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
+            mean, low, high = t_interval((100 * (fast[metric] - slow[metric])).to_numpy())
             way = {"ours": f"bf16, crops of {size}", "against": f"{arm['precision']}, crops of {arm['size']}", "metric": metric}
             rows.append(way | {"difference": mean, "low": low, "high": high, "seeds": 5, "time ratio": ratio, "no loss": low > -1})
     table = pd.DataFrame(rows).assign(

@@ -1,0 +1,65 @@
+"""The committed table of claims: every row can be planned, judged and counted."""
+
+import re
+
+import pytest
+
+from curlnb.companion import notebooks
+from curlnb.companion.claims import KINDS, PAPERS, Claim, table
+from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
+from curlnb.data import datasets
+
+ROWS = list(table().values())  # the reader refuses other columns, an unknown kind, an id twice, an effect outside its region
+PLANNED = [row for row in ROWS if row.seeds is not None]
+
+
+def test_the_table_covers_the_papers_and_the_kinds_in_order() -> None:
+    papers = [row.paper for row in ROWS]
+    assert list(dict.fromkeys(papers)) == list(PAPERS)
+    assert papers == sorted(papers, key=PAPERS.index)
+    assert {row.kind for row in ROWS} == set(KINDS)
+    assert all(row.kind == "ours" for row in ROWS if row.paper == "curlnb")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_row_says_what_is_claimed_where_and_who_judges_it(row: Claim) -> None:
+    assert row.where
+    assert row.claim
+    assert row.statistic
+    assert bool(row.notebook) != bool(row.unrun), "exactly one of a judging notebook and a reason why none judges it"
+    assert row.notebook in {"", *map(notebooks.name_of, notebooks.find())}
+    plan = (row.effect, row.effect_from, row.sd, row.sd_from, row.seeds)
+    assert all(part not in (None, "") for part in plan) or not any(part not in (None, "") for part in plan), "a plan is whole or absent"
+    assert row.seeds is not None or row.kind != "experiment" or row.unrun
+    for text in vars(row).values():
+        assert not isinstance(text, str) or text == " ".join(text.split())
+
+
+@pytest.mark.parametrize("row", PLANNED, ids=lambda row: row.id)
+def test_the_seeds_give_90_percent_power_at_the_stated_effect(row: Claim) -> None:
+    assert row.effect is not None
+    assert row.sd is not None
+    needed = seeds_needed(row.effect, row.sd, row.region, wanted=0.9)
+    assert needed is not None
+    assert row.seeds == max(FEWEST_SEEDS, needed)
+
+
+def test_data_sets_are_named_as_in_the_catalogue() -> None:
+    """Else a verdict on the paper's own data would be called a stand-in's."""
+    spelt = {re.sub(r"\W|_", "", name).lower(): name for name in datasets.names()}
+    for row in ROWS:
+        for name in filter(None, row.data.split("|")):
+            assert spelt.get(re.sub(r"\W|_", "", name).lower(), name) == name, row.id
+
+
+def test_a_direction_on_a_trained_encoder_has_a_diagnostic() -> None:
+    """A gain of accuracy can come from collapse, or from no training at all; a return, a spread or a margin cannot."""
+    directions = (row for row in PLANNED if row.kind == "experiment" and row.data and (row.low is None) != (row.high is None))
+    bare = [row for row in directions if not row.diagnostic]
+    assert {row.unit for row in bare} <= {"episode return", "nats", "share of runs"}, [row.id for row in bare]
+
+
+def test_groups_hold_claims_of_one_slip_or_one_measurement() -> None:
+    ids = {row.id for row in ROWS}
+    astray = [row.id for row in ROWS if row.group in ids and table()[row.group].group != row.group]
+    assert not astray, "grouped with a row of another group"
