@@ -1,6 +1,8 @@
 """The committed table of claims: every row can be planned, judged and counted."""
 
+import csv
 import re
+from collections import Counter
 
 import pytest
 
@@ -8,6 +10,7 @@ from curlnb.companion import notebooks
 from curlnb.companion.claims import KINDS, PAPERS, Claim, table
 from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
 from curlnb.data import datasets
+from curlnb.runs import environment
 
 ROWS = list(table().values())  # the reader refuses other columns, an unknown kind, an id twice, an effect outside its region
 PLANNED = [row for row in ROWS if row.seeds is not None]
@@ -63,3 +66,15 @@ def test_groups_hold_claims_of_one_slip_or_one_measurement() -> None:
     ids = {row.id for row in ROWS}
     astray = [row.id for row in ROWS if row.group in ids and table()[row.group].group != row.group]
     assert not astray, "grouped with a row of another group"
+
+
+REFERENCES = sorted(environment.reference_folder().glob("*/claims.csv"))
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
+def test_every_claim_is_judged_exactly_once_in_the_committed_reference(path) -> None:
+    """A claim that a notebook forgot would pass for one that was never made. Quick has every notebook, others those that were run."""
+    with open(path, newline="") as file:
+        judged = Counter((row["id"], row["notebook"]) for row in csv.DictReader(file))
+    books = {row.notebook for row in ROWS} if path.parent.name == "quick" else {name for _, name in judged}
+    assert judged == Counter((row.id, row.notebook) for row in ROWS if row.notebook and row.notebook in books)
