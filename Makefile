@@ -45,9 +45,11 @@ reference: setup     ## make a finished reproduction the committed reference
 restamp: setup       ## after a pure refactoring: recompute a run a branch, renew the digests of what kept its bits
 	@$(RUN) reference --profile $(PROFILE) --restamp $(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))
 
-lock: setup          ## resolve requirements.lock again
+lock: setup          ## resolve requirements.lock and tools/uv.lock again
 	@$(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \
 		--extra dev --extra graphs --extra control --extra cluster pyproject.toml -o requirements.lock
+	@echo uv | $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \
+		--no-deps --no-annotate - -o tools/uv.lock
 
 clean:               ## remove what was computed here (results/, caches); not the data cache, not .venv
 	@$(PYTHON) tools/clean.py

@@ -15,7 +15,7 @@ from curlnb.companion.formatting import printable
 from curlnb.companion.notebook import PROFILES
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
-from curlnb.runs import devices, distributed, environment, provenance
+from curlnb.runs import cluster, devices, distributed, environment, provenance
 from curlnb.runs.store import default_store
 
 
@@ -130,6 +130,8 @@ def doctor() -> str:
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
+    scheduler = os.environ.get("CURLNB_SCHEDULER")
+    is_open, reached = cluster.who_reaches(scheduler) if scheduler else (False, "")
     lines = [
         f"device      {device}, {about['gpu'] or about['cpu']}, {os.cpu_count()} cores, {_memory(device)}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}" + (f" ({missing})" if missing else ""),
@@ -137,6 +139,7 @@ def doctor() -> str:
         f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
+        *([f"{'WARNING' if is_open else 'scheduler':11} {reached}"] if scheduler else []),
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",

@@ -55,6 +55,64 @@ def test_another_torch_build_leaves_the_rest_of_the_lock_as_it_is():
     assert "torch-geometric" not in dropped
 
 
+def hashed(path):
+    """The packages of a list with hashes: name -> (version, the number of its digests)."""
+    text = re.sub(r"^#.*\n", "", (HOME / path).read_text(), flags=re.M)
+    entries = re.findall(r"^([a-z0-9.-]+)==(\S+).*\n((?: +--hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.M)
+    assert len(entries) == len(re.findall(r"^\S", text, re.M)), f"{path} has a line without digests"
+    return {name: (version, digests.count("--hash")) for name, version, digests in entries}
+
+
+def test_the_installer_and_the_cpu_build_are_locked_too():
+    assert set(hashed("tools/uv.lock")) == {"uv"}
+    locked = dict(re.findall(r"^(torch|torchvision)==(\S+)", (HOME / "requirements.lock").read_text(), re.M))
+    wheels = 2 * len(bootstrap().SUPPORTED)  # for x86_64 and aarch64
+    assert hashed("requirements-cpu.lock") == {name: (f"{version}+cpu", wheels) for name, version in locked.items()}
+    assert "http" not in (HOME / "requirements-cpu.lock").read_text() + (HOME / "tools" / "uv.lock").read_text()
+
+
+def commands_of_the_set_up(monkeypatch, folder, backend):
+    """The commands that a set-up in an empty folder would run."""
+    module, commands = bootstrap(), []
+    monkeypatch.setenv("CURLNB_TORCH_BACKEND", backend)
+    monkeypatch.setattr(module, "VENV", str(folder))
+    monkeypatch.setattr(module, "STAMP", str(folder / "installed"))
+    monkeypatch.setattr(module, "BACKEND", str(folder / "torch_backend"))
+    monkeypatch.setattr(module, "uv_is", lambda version, inside: False)
+    monkeypatch.setattr(module, "run", lambda command, otherwise: commands.append(command))
+    monkeypatch.setattr(module, "print", lambda *line, **how: None, raising=False)
+    module.main()
+    return commands
+
+
+@pytest.mark.parametrize("backend", ["", "cpu"])
+def test_nothing_is_installed_without_its_digest(monkeypatch, tmp_path, backend):
+    _, *installs, own = commands_of_the_set_up(monkeypatch, tmp_path, backend)
+    assert own[-1] == bootstrap().ROOT  # this checkout, built by the setuptools that is locked
+    lists = []
+    for command in installs:
+        assert "--require-hashes" in command
+        assert "--no-deps" in command
+        lists.append(os.path.basename(command[command.index("-r") + 1]))
+        assert {"--no-build", "--only-binary", "--no-build-isolation"} & set(command)
+    extra = ["requirements-cpu.lock"] if backend and sys.platform != "darwin" else []
+    assert lists == ["uv.lock", *extra, "wheels.txt", "source_only.txt"]
+    both = (tmp_path / "wheels.txt").read_text() + (tmp_path / "source_only.txt").read_text()
+    assert ("\ntorch==" in both) == (not extra)
+    assert re.findall(r"^[\w.-]+", (tmp_path / "source_only.txt").read_text(), re.M) == list(bootstrap().SOURCE_ONLY)
+
+
+def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_so(monkeypatch, tmp_path):
+    monkeypatch.delenv("CURLNB_UNVERIFIED", raising=False)
+    for backend in ("cu128", "../../tmp/x"):
+        with pytest.raises(SystemExit, match=r"no SHA-256 is known here of torch for '.*'; .* CURLNB_UNVERIFIED=1"):
+            commands_of_the_set_up(monkeypatch, tmp_path, backend)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("CURLNB_UNVERIFIED", "1")
+    commands = commands_of_the_set_up(monkeypatch, tmp_path, "cu128")
+    assert [command for command in commands if "cu128" in command and "--require-hashes" not in command]
+
+
 def test_an_unsupported_python_says_so_in_one_line(monkeypatch):
     module = bootstrap()
     monkeypatch.setattr(module.sys, "version_info", (3, 9, 1))

@@ -6,8 +6,9 @@ content, whatever the file format:
 
 - `sha256` of the catalogue, where the content is known;
 - `original`, where the content is not at hand but its original files have published digests, which it rebuilds (CIFAR-100, STL-10);
-- otherwise the digest that the set had when it was fetched, which `digests.json` in the cache notes (sets that nobody publishes a digest
-  of, and files that the user supplies). This finds damage and an exchanged file. It is no protection from somebody who can write into the
+- otherwise, where `sha256` stands in the catalogue and is empty, since the digest is not known yet, the digest that the set had when it
+  was fetched, which `digests.json` in the cache notes (sets that nobody publishes a digest of, and files that the user supplies). The
+  fetch prints the line to commit. This finds damage and an exchanged file. It is no protection from somebody who can write into the
   cache, for they can change both, nor from a source that sent something else at the first fetch.
 
 No part is a pickle, and reading one runs no code of it. What is particular to a modality, its files and its sources, is given by its
@@ -288,6 +289,12 @@ def note(entry: Entry, digests: Mapping[str, str]) -> None:
     if unknown := {f"{entry.name}/{part}": digest for part, digest in digests.items() if not _expected(entry, part)}:
         with FileLock(_notes().with_suffix(".lock")):
             write_json(_notes(), _noted() | unknown)
+
+
+def unlisted(entry: Entry) -> dict[str, str]:
+    """The digests of a fetched set's parts that are noted in the cache, but not known to the catalogue."""
+    noted = _noted()
+    return {part: noted[f"{entry.name}/{part}"] for part in entry.parts if not _known(entry, part) and f"{entry.name}/{part}" in noted}
 
 
 # --- fetching

@@ -5,6 +5,7 @@ reachable, else from a mirror, and always checked (see `catalogue`). A few sets 
 data. `from_folder` and `from_arrays` make a data set of one's own.
 """
 
+import json
 from collections.abc import Callable, Iterable
 
 import torch
@@ -73,11 +74,18 @@ def digest(name: str) -> str:
 
 
 def fetch(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a set on this machine: verify what is here, and fetch what is absent. See `catalogue.fetch`."""
+    """Have a set on this machine: verify what is here, and fetch what is absent. See `catalogue.fetch`.
+
+    For a set, or its word vectors, whose digest the catalogue does not know yet, it prints the line to commit there.
+    """
     if name == imagenet100.NAME:
         report(f"{name}: read from {imagenet100.folder()}, which you supply; nothing is fetched")
-    else:
-        catalogue.fetch(name, report)
+        return
+    catalogue.fetch(name, report)
+    entry = catalogue.find(name)
+    for own in (entry, *([catalogue.find(entry.vectors)] if entry.vectors else [])):
+        if digests := catalogue.unlisted(own):
+            report(f'{own.name}: its digest is not in data/catalogue.json yet, to be committed there: "sha256": {json.dumps(digests)}')
 
 
 def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:

@@ -1,8 +1,12 @@
 """A sweep's runs on the workers of a Dask cluster, where a scheduler is named. See docs/cluster.md."""
 
+import ipaddress
+import json
 import logging
 import os
+import socket
 import time
+import urllib.parse
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -42,10 +46,56 @@ def connect(address: str) -> Any:
     where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
     try:
         _CLIENTS[address] = distributed.Client(**where, timeout=SECONDS, set_as_default=False)
+    except TypeError as error:  # what Dask makes of tls:// without certificates
+        if not address.endswith(".json") and not address.startswith("tls"):
+            raise
+        raise ClusterError(f"no certificates for the scheduler at {address!r}: see TLS in docs/cluster.md ({error})") from None
     except (OSError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ClusterError(f"no Dask scheduler answers at {address!r} ({why}): start one with `dask scheduler`") from None
     return _CLIENTS[address]
+
+
+def who_reaches(address: str) -> tuple[bool, str]:
+    """Whether the scheduler at `address` (see `connect`) is open, and who can reach it in words. Nothing is sent to it.
+
+    Open is one that other machines can reach without a certificate: every address that is neither tls:// nor this machine's loopback
+    interface; and one at the loopback interface where the same port answers at this machine's other addresses, too. A host that has no
+    address and a scheduler file that cannot be read are not open, and named.
+    """
+    try:
+        at = json.loads(Path(address).read_text())["address"] if address.endswith(".json") else address
+        protocol, _, place = at.rpartition("://")
+        host, port = urllib.parse.urlsplit(f"//{place}").hostname, urllib.parse.urlsplit(f"//{place}").port
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return False, f"{address!r} cannot be looked up ({type(error).__name__})"
+    if protocol == "tls":
+        return False, f"{at}: whoever has a certificate of its CA runs code on it"
+    if all(ipaddress.ip_address(each).is_loopback for each in found) and not any(_answers(own, port) for own in _own_addresses()):
+        return False, f"{at}: all users of this machine, and they alone, can run code on it"
+    return True, f"the scheduler {at} is open: whoever reaches it runs code as you; bind it to localhost or use TLS (docs/cluster.md)"
+
+
+def _own_addresses() -> set[str]:
+    """This machine's addresses on the way to other networks. Choosing a way sends no packet."""
+    found: set[str] = set()
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):  # addresses reserved for documentation
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))
+                found.add(probe.getsockname()[0])
+        except OSError:  # no such network
+            pass
+    return {each for each in found if not ipaddress.ip_address(each).is_loopback}
+
+
+def _answers(host: str, port: int | None) -> bool:
+    try:
+        with socket.create_connection((host, port or 0), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 class Cluster:

@@ -9,7 +9,7 @@ CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, 
                   other numerics, too
 CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
 CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
-CURLNB_SCHEDULER  tcp://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
+CURLNB_SCHEDULER  tls://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
 CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run's last bits
 CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
 CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it

@@ -217,6 +217,35 @@ def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: P
     assert not (tmp_path / "out.txt").exists()
 
 
+def test_a_fetch_prints_the_digest_that_the_catalogue_lacks(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # DD has MUTAG's content here, from a folder that stands for TU's server.
+    known = catalogue.find("MUTAG")
+    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
+    monkeypatch.setitem(catalogue.entries(), "DD", catalogue.Entry(**{**vars(known), "name": "DD", "committed": False, "sha256": {}}))
+    with zipfile.ZipFile(tmp_path / "DD.zip", "w") as zipped:
+        for file in (CHECKOUT / "data" / "graphs" / "MUTAG").iterdir():
+            zipped.write(file, f"DD/{file.name.replace('MUTAG', 'DD')}")
+    said: list[str] = []
+    datasets.fetch("DD", said.append)
+    row = f'"sha256": {json.dumps(known.sha256)}'
+    assert said[-1] == f"DD: its digest is not in data/catalogue.json yet, to be committed there: {row}"
+    monkeypatch.setitem(catalogue.entries(), "DD", catalogue.Entry(**{**vars(known), "name": "DD", "committed": False}))
+    said.clear()
+    datasets.fetch("DD", said.append)
+    assert said == ["DD: already here, verified"]
+
+
+def test_the_catalogue_has_each_digest_or_says_that_it_is_not_known() -> None:
+    rows = json.loads((CHECKOUT / "data" / "catalogue.json").read_text())
+    for name, row in rows.items():
+        parts = set(catalogue.find(name).parts)
+        assert set(row.get("sha256") or parts) == parts
+        known = row["sha256"] if "sha256" in row else row["original"]
+        assert not known or set(known) == parts
+        assert known or not row["committed"]
+    assert sum(row.get("sha256") == {} for row in rows.values()) == 15
+
+
 def texts_without_vectors(name: str) -> catalogue.Entry:
     entry = catalogue.find(name)
     return catalogue.Entry(**{**vars(entry), "vectors": ""})

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -157,3 +159,58 @@ def test_a_cluster_without_workers_yet_is_given_work_so_that_an_adaptive_one_sta
     table = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[3], store=Store(tmp_path / "runs"), client=client)
     assert list(table["twice"]) == [6]
     assert seen[0] == 1, "with no task at the scheduler an adaptive cluster never starts a worker"
+
+
+def test_every_recipe_binds_to_localhost_or_uses_tls():
+    text = (HERE.parent / "docs" / "cluster.md").read_text()
+    assert text.index("runs code as the user") < text.index("```")
+    commands = re.findall(r"bin/dask (scheduler|worker) (.+)", text)
+    assert len(commands) >= 6
+    for _, options in commands:
+        assert "$home" in options or ("$options" in options and "tls" in options)
+    assert re.search(r'^home="--host localhost --dashboard-address localhost:0"$', text, re.M)
+    assert "SLURMCluster(\n    security=Security(require_encryption=True" in text
+    assert not re.search(r"tcp://(?!localhost)", text)
+
+
+@pytest.fixture
+def listening():
+    """The port of a socket that takes connections on every interface."""
+    with socket.create_server(("", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_doctor_warns_of_a_scheduler_that_other_machines_reach(monkeypatch, listening, tmp_path):
+    from curlnb.__main__ import doctor
+
+    own = cluster._own_addresses()
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        at_home = f"tcp://localhost:{bound.getsockname()[1]}"
+        assert cluster.who_reaches(at_home) == (False, f"{at_home}: all users of this machine, and they alone, can run code on it")
+    is_open, said = cluster.who_reaches(f"tcp://localhost:{listening}")
+    assert is_open == bool(own), "a machine without a network has nobody to be open to"
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"address": "tcp://192.0.2.77:8786"}')
+    for address in ("tcp://192.0.2.77:8786", "192.0.2.77:8786", "tcp://[2001:db8::2]:8786", "ws://192.0.2.77:8786", str(file)):
+        is_open, said = cluster.who_reaches(address)
+        assert is_open
+        assert "is open: whoever reaches it runs code as you; bind it to localhost or use TLS" in said
+    assert cluster.who_reaches("tls://192.0.2.77:8786") == (
+        False,
+        "tls://192.0.2.77:8786: whoever has a certificate of its CA runs code on it",
+    )
+    for wrong in ("tcp://no such host:8786", "tcp://127.0.0.1:port", str(tmp_path / "none.json"), "\n.json"):
+        is_open, said = cluster.who_reaches(wrong)
+        assert not is_open
+        assert "cannot be looked up" in said
+        assert "\n" not in said
+    monkeypatch.setenv("CURLNB_SCHEDULER", "tcp://192.0.2.77:8786")
+    assert [line for line in doctor().splitlines() if line.startswith("WARNING     the scheduler tcp://192.0.2.77:8786 is open")]
+    monkeypatch.delenv("CURLNB_SCHEDULER")
+    assert "WARNING" not in doctor()
+
+
+def test_tls_without_certificates_is_one_line():
+    with pytest.raises(cluster.ClusterError, match=r"no certificates for the scheduler at 'tls://127.0.0.1:9': see TLS in docs") as caught:
+        cluster.connect("tls://127.0.0.1:9")
+    assert "\n" not in str(caught.value)
