@@ -91,7 +91,7 @@ def _above_zero(option: str, text: str | None, kind: type, what: str, most: floa
     except ValueError:
         number = math.nan
     if not 0 < number <= most or number == math.inf:
-        raise ValueError(f"{option} is {text!r}: it must be {what}" + (f", and at most {most:g}" if number > most else ""))
+        raise ValueError(f"{option} is {text!r}: it must be {what}" + (f", and at most {most:g}" if most < number < math.inf else ""))
     return number
 
 

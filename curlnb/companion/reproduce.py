@@ -67,7 +67,10 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         same = before.get("state") == "done" and before.get("inputs") == inputs and before.get("judged") == judged.get(name, 0)
         lost = changed(results, before["left"]) if same else []
         for piece in lost:
-            print(f"  {name}: {results / piece} was changed or lost since: it is made again")
+            if (results / piece).is_dir():
+                files.make_way(results / piece)
+            else:
+                print(f"  {name}: {results / piece} was changed or lost since: it is made again")
         if same and not lost:
             print(f"  {name}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
         else:

@@ -85,7 +85,7 @@ def _device(name: str, value: str) -> None:
     count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}.get(device.type)
     if count is None:
         raise ValueError(f"{name}={value!r} is no device that runs are made for; use cuda, cuda:1, mps or cpu")
-    if (device.index or 0) >= count:
+    if int(value.partition(":")[2] or 0) >= count:  # torch keeps an index in a byte
         raise ValueError(f"{name}={value!r} is not on this machine, which has {count} of that kind")
 
 
@@ -129,8 +129,13 @@ def check_seed(seed: Any) -> int:
     if hasattr(seed, "item") and getattr(seed, "ndim", 1) == 0:
         seed = seed.item()  # of numpy
     if type(seed) is not int or not 0 <= seed < SEEDS:
-        raise ValueError(f"seed is {seed!r}: it must be a whole number from 0 to {SEEDS - 1}")
+        raise ValueError(f"seed is {_short(seed)}: it must be a whole number from 0 to {SEEDS - 1}")
     return seed
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:90]} ... ({len(text)} characters)"
 
 
 def check_parameters(experiment: str, given: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -143,7 +148,7 @@ def check_parameters(experiment: str, given: Mapping[str, Any], hints: Mapping[s
             continue
         kinds = _members(hints[name])
         known = [_KINDS.get(kind) or _list_or_part(kind) for kind in kinds]
-        start = f"{experiment}: {name} is {value!r}: it must be "
+        start = f"{experiment}: {name} is {_short(value)}: it must be "
         if all(known) and not any(_is(value, kind) for kind in kinds):
             raise ValueError(start + " or ".join(dict.fromkeys(filter(None, known))))
         numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list | tuple) else []
