@@ -186,8 +186,8 @@ def _promote(profile: str, results: Path, target: Path) -> str:
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
     paths = [results / "runs" / key / "run.json" for key in sorted(used)]
     found = [record for path in paths if (record := files.read_sealed(path)) is not None]
-    if lost := [path for path in paths if not path.exists()]:
-        raise ValueError(f"{lost[0]} is lost: remove {results / 'status.json'}, and run `make reproduce PROFILE={profile}` again")
+    if absent := [path for path in paths if not path.exists()]:
+        raise ValueError(f"{absent[0]} is lost: remove {results / 'status.json'}, and run `make reproduce PROFILE={profile}` again")
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)

@@ -280,8 +280,8 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
         state, error = failure.state, printable(failure)
     except Exception as failure:  # of papermill or the kernel's machinery; the others can run
         state, error = "failed", f"{type(failure).__name__}: {printable(failure)}"
-        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as kept:
+            traceback.print_exc(file=kept)
     finally:
         over.set()
         echo.join()

@@ -187,7 +187,7 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
         with safe_open(path, framework="pt") as file:
             found = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if found.get("schema") not in map(str, READABLE):
+        if found.get("schema") not in [str(schema) for schema in READABLE]:
             raise Damaged(f"its schema is {found.get('schema')!r}, not {SCHEMA}")
         if found.get("digest") != _digest_of_tensors(tensors, found.get("state", ""), found.get("place", "")):
             raise Damaged("its digest is not that of its content")
