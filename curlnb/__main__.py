@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -16,11 +16,25 @@ from curlnb.companion.notebook import PROFILES
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
 from curlnb.runs import cluster, devices, distributed, environment, provenance
+from curlnb.runs.boundary import check_environment, check_seed
 from curlnb.runs.store import default_store
+
+MOST_MINUTES = 366 * 24 * 60
+
+
+class _Parser(argparse.ArgumentParser):
+    """Whose errors are one line, like all others of these commands."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {printable(message)}; `{self.prog} --help` says more")
+
+
+class UsageError(ValueError):
+    """Words that no command understands."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("curlnb", description="The reproducible companion to three papers on contrastive learning.")
+    parser = _Parser("curlnb", description="The reproducible companion to three papers on contrastive learning.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, summary: str) -> argparse.ArgumentParser:
@@ -43,9 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
     kept = command("reference", "make a finished reproduction the committed reference")
     kept.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
     kept.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
-    given = parser.parse_args(arguments)
     try:
-        return _do(given)
+        given = parser.parse_args(arguments)
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        check_environment()
+        status = _do(given)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output has gone, `curlnb doctor | head -1` say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\ncurlnb: stopped; what is finished is kept, and the same command goes on from there", file=sys.stderr)
         return 130
@@ -58,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _above_zero(option: str, text: str | None, kind: type, what: str) -> Any:
+def _above_zero(option: str, text: str | None, kind: type, what: str, most: float = math.inf) -> Any:
     """An option's number, or None where the option is not given."""
     if text is None:
         return None
@@ -66,8 +90,8 @@ def _above_zero(option: str, text: str | None, kind: type, what: str) -> Any:
         number = kind(text)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{option} is {text!r}: it must be {what}")
+    if not 0 < number <= most or number == math.inf:
+        raise ValueError(f"{option} is {text!r}: it must be {what}" + (f", and at most {most:g}" if most < number < math.inf else ""))
     return number
 
 
@@ -75,13 +99,12 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        wanted = {name for path in notebooks.find() for name in notebooks.data_of(path, given.profile)}
-        datasets.prepare([name for name in datasets.names() if name in wanted])
+        return _data(given.profile)
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
         jobs = _above_zero("--jobs", given.jobs, int, "a whole number of notebooks, 1 or more")
-        limit = _above_zero("--limit-minutes", given.limit_minutes, float, "a number of minutes above 0")
+        limit = _above_zero("--limit-minutes", given.limit_minutes, float, "a number of minutes above 0", most=MOST_MINUTES)
         return 1 if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
     elif given.command == "report":
         results = environment.results_root() / given.profile
@@ -93,18 +116,33 @@ def _do(given: argparse.Namespace) -> int:
     return 0
 
 
+def _data(profile: str) -> int:
+    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which does not stop the others' data."""
+    wanted, broken = set(), 0
+    for path in notebooks.find():
+        try:
+            wanted |= set(notebooks.data_of(path, profile))
+        except (ValueError, OSError) as error:
+            broken += 1
+            print(f"curlnb data: {printable(error)}", file=sys.stderr)
+    datasets.prepare([name for name in datasets.names() if name in wanted])
+    return 1 if broken else 0
+
+
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
     try:
         experiment = reference.experiment_named(name)
-    except (ValueError, ImportError, AttributeError):
+    except (ValueError, ImportError, AttributeError, TypeError):
         raise ValueError(f"no experiment {name!r}: give module.function of curlnb/experiments, images.simclr say") from None
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
+    names = [word.partition("=")[0] for word in words]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]} is given twice")
     given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
-    seed, store = given.pop("seed", 0), default_store(profile)
-    if type(seed) is not int:
-        raise ValueError(f"seed is {seed!r}: it must be a whole number")
+    seed, store = check_seed(given.pop("seed", 0)), default_store(profile)
+    given = experiment.parameters(given)
     distributed.refuse(experiment, all_experiments())
     with distributed.group():
         record = distributed.run(store, experiment, given, seed)
@@ -118,7 +156,7 @@ def _value(text: str) -> Any:
     words = {"True": True, "False": False, "None": None}
     try:
         return words[text] if text in words else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

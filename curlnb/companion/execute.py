@@ -19,6 +19,9 @@ from papermill.engines import NBClientEngine, papermill_engines
 _AT_WORK: set[NotebookClient] = set()
 
 
+EXITED = "a cell calls exit(): what stands behind it would not be run"
+
+
 class NotebookError(RuntimeError):
     """A notebook that did not run to its end: why, in one line. `state` is "failed" or "timeout"."""
 
@@ -46,10 +49,16 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
     process's. limit: seconds. The kernel is the head of a process group, and ends when this process does. Raises NotebookError.
     """
     parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
-    over = threading.Event()
+    over, left = threading.Event(), threading.Event()
     at_work: list[NotebookClient] = []
+    draft = output.with_name(f".{output.name}")  # papermill writes it cell by cell: what stands at `output` is whole
+
+    def replied(execute_reply: Mapping[str, Any], **_: Any) -> None:
+        if any(word.get("source") == "ask_exit" for word in execute_reply["content"].get("payload", [])):
+            left.set()  # exit() and quit(), which end the kernel and count as done
 
     def run(client: NotebookClient) -> None:
+        client.on_cell_executed = replied
         at_work.append(client)
         _AT_WORK.add(client)
         with open(log, "ab") as kernels:
@@ -64,10 +73,10 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
     clock = threading.Timer(limit, stop)
     clock.start()
     try:
-        book = papermill.execute_notebook(
-            path, output, parameters, engine_name="curlnb", kernel_name="python3", progress_bar=False, run=run
-        )
+        book = papermill.execute_notebook(path, draft, parameters, engine_name="curlnb", kernel_name="python3", progress_bar=False, run=run)
         _refuse_exits(book)
+        if left.is_set():
+            raise NotebookError(EXITED)
     except (papermill.PapermillExecutionError, RuntimeError) as error:
         with open(log, "a", encoding="utf-8") as file:
             file.write(re.sub(r"\x1b\[[\d;]*m", "", f"{error}\n"))
@@ -75,9 +84,13 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
             raise NotebookError(f"not finished within {limit / 60:.3g} minutes", "timeout") from None
         if isinstance(error, papermill.PapermillExecutionError):
             raise NotebookError(f"{error.ename}: {error.evalue}".splitlines()[0]) from None
+        if left.is_set():
+            raise NotebookError(EXITED) from None
         raise NotebookError("its kernel died, out of memory perhaps" if isinstance(error, DeadKernelError) else str(error)) from None
     finally:
         clock.cancel()
+        if draft.exists():
+            os.replace(draft, output)
         _AT_WORK.difference_update(at_work)
 
 

@@ -14,6 +14,8 @@ from curlnb.companion import ledger as ledgers
 from curlnb.companion import notebooks, reproduce
 from curlnb.data import datasets
 from curlnb.runs import environment
+from curlnb.runs.boundary import check_environment
+from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
 PROFILES = ("quick", "gpu", "paper")
@@ -59,6 +61,7 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
     a dry run (CURLNB_DRY=1), which only shows that the code runs. ValueError for an unknown profile, for a setting that one profile lacks,
     and for one of `dry` that they do not have.
     """
+    check_environment()
     if profile not in profiles:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
     named = {name: set(values) for name, values in profiles.items()}
@@ -74,7 +77,8 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Write `table` to <results>/tables/<notebook>-<name>.csv, numbers to six digits, and return it for display."""
     path = _place(settings, "tables", name, "csv")
-    table.to_csv(path, index=any(index is not None for index in table.index.names), float_format="%.6g", lineterminator="\n")
+    index = any(index is not None for index in table.index.names)
+    write_atomically(path, lambda file: table.to_csv(file, index=index, float_format="%.6g", lineterminator="\n"))
     return table
 
 
@@ -83,7 +87,8 @@ def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") ->
 
     alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the picture to the web page.
     """
-    figure.savefig(_place(settings, "figures", name, "svg"), metadata={"Date": None})
+    path = _place(settings, "figures", name, "svg")
+    write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     if alt:
         display(figure, metadata={"image/png": {"alt": alt}})
         plt.close(figure)  # else the cell would show it once more
@@ -91,7 +96,7 @@ def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") ->
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
     path = settings.results / kind / f"{settings.notebook}-{name}.{ending}"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, settings.results)
     return path
 
 

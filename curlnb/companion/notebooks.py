@@ -37,12 +37,25 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
     root = (environment.home() / "notebooks").resolve()
     found: set[Path] = set()
     for name in selected:
-        path = (Path(name) if Path(name).exists() else environment.home() / name).resolve()
-        files = [path] if path.suffix == ".ipynb" and path.is_file() else _below(path)
-        if not name or not files or not path.is_relative_to(root):
+        files = _at(name, root)
+        if not name or not files:
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
-    return sorted(found or _below(root), key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
+    if not (found := found or set(_below(root))):
+        raise ValueError(f"no notebook below {root}: CURLNB_HOME must name a checkout")
+    return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
+
+
+def _at(name: str, root: Path) -> list[Path]:
+    """The notebooks at a path as typed, if it lies below `root`; ~ is the home folder."""
+    try:
+        typed = Path(name).expanduser()
+        path = (typed if typed.exists() else environment.home() / name).resolve()
+        if not path.is_relative_to(root):
+            return []
+        return [path] if path.suffix == ".ipynb" and path.is_file() else _below(path)
+    except (OSError, ValueError, RuntimeError):  # too long, with a null character, of nobody's home
+        return []
 
 
 def _below(folder: Path) -> list[Path]:
@@ -64,11 +77,17 @@ def read(path: Path) -> dict[str, Any]:
     """A notebook as JSON. ValueError, with its path, for a file that is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["nbformat"] != 4 or not all(isinstance(cell["source"], str | list) and cell["cell_type"] for cell in content["cells"]):
+        if content["nbformat"] != 4 or not all(map(_is_cell, content["cells"])) or not isinstance(content.get("metadata", {}), dict):
             raise ValueError("not of format 4, or a cell without source")
         return content
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is no notebook ({type(error).__name__}: {error}): restore it, with `git checkout` say") from None
+
+
+def _is_cell(cell: Any) -> bool:
+    source = cell["source"]
+    text = isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
+    return text and isinstance(cell["cell_type"], str) and isinstance(cell.get("metadata", {}), dict)
 
 
 def sources(path: Path, kind: str = "code") -> list[str]:
@@ -79,6 +98,8 @@ def sources(path: Path, kind: str = "code") -> list[str]:
 def needs(path: Path) -> Needs:
     """What the notebook's metadata says that it needs. ValueError for a key that is not known."""
     given = read(path).get("metadata", {}).get("curlnb", {})
+    if not isinstance(given, dict) or not all(isinstance(value, bool) for value in given.values()):
+        raise ValueError(f"{name_of(path)} has the metadata curlnb: {given!r}; it must be true or false for each name")
     if unknown := sorted(set(given) - set(Needs.__dataclass_fields__)):
         raise ValueError(f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}")
     return Needs(**given)
@@ -108,8 +129,11 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
             seen.append((name, profiles))  # noqa: B023
 
         scope = {"notebook": SimpleNamespace(settings=capture), "profile": "quick", "seed": 0}
-        exec(compile(ast.Module([*needed, *body], []), str(path), "exec"), scope)
-        return seen[0]
+        try:
+            exec(compile(ast.Module([*needed, *body], []), str(path), "exec"), scope)
+            return seen[0]
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})") from None
     raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
 
 

@@ -7,6 +7,7 @@ results/reference/<profile>/  claims.csv, tables/, provenance.json, runs/<experi
 refactoring. GPU results carry their provenance and are shown beside the others, not recomputed.
 """
 
+import contextlib
 import csv
 import fnmatch
 import functools
@@ -22,15 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks
 from curlnb.companion.notebooks import name_of
-from curlnb.companion.reproduce import inputs_of, read_status
+from curlnb.companion.reproduce import changed, inputs_of, read_json, read_status
 from curlnb.data import control_frames
-from curlnb.runs import environment, provenance
+from curlnb.runs import environment, files, provenance
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.files import write_atomically, write_json
-from curlnb.runs.store import Record, Store, read_reference
+from curlnb.runs.store import Record, Store, read_reference, reference_place
 
 ROTATION = 10  # commits within which the sample of `make test` reaches every experiment
 
@@ -42,7 +44,10 @@ def folder(profile: str) -> Path:
 def experiment_named(name: str) -> Experiment:
     """`images.simclr` -> the experiment in curlnb.experiments.images."""
     module, function = name.split(".")
-    return getattr(importlib.import_module(f"curlnb.experiments.{module}"), function)
+    found = getattr(importlib.import_module(f"curlnb.experiments.{module}"), function)
+    if not isinstance(found, Experiment):
+        raise ValueError(f"{name} is no experiment")
+    return found
 
 
 def records(profile: str = "quick") -> list[Record]:
@@ -158,25 +163,38 @@ def promote(profile: str = "quick") -> str:
 
     Returns a line that says what was promoted. ValueError where a notebook is not finished or not up to date: run `make reproduce`.
     """
-    results, target = environment.results_root() / profile, folder(profile)
+    results = environment.results_root() / profile
+    try:
+        with files.lock(results / "lock", 0) if results.is_dir() else contextlib.nullcontext():
+            return _promote(profile, results, folder(profile))
+    except Timeout:
+        raise RuntimeError(f"a `make reproduce` is at work in {results}: wait for it") from None
+
+
+def _promote(profile: str, results: Path, target: Path) -> str:
     status = read_status(results / "status.json")
     books = [path for path in notebooks.find() if profile == "quick" or status.get(name_of(path), {}).get("state") == "done"]
     names = [name_of(path) for path in books]
     for name, path in zip(names, books, strict=True):
         if status.get(name, {}).get("state") != "done":
             raise ValueError(f"{name} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
+        if lost := changed(results, status[name]["left"]):
+            raise ValueError(f"{results / lost[0]} was changed or lost since: run `make reproduce PROFILE={profile}` first")
         if status[name]["inputs"] != inputs_of(path, profile):
             raise ValueError(f"{name} or what it stands on has changed since: run `make reproduce PROFILE={profile}` first")
     lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
-    found = [json.loads((results / "runs" / key / "run.json").read_text()) for key in sorted(used)]
+    paths = [results / "runs" / key / "run.json" for key in sorted(used)]
+    found = [record for path in paths if (record := files.read_sealed(path)) is not None]
+    if absent := [path for path in paths if not path.exists()]:
+        raise ValueError(f"{absent[0]} is lost: remove {results / 'status.json'}, and run `make reproduce PROFILE={profile}` again")
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)
         claims = ledger.read(results / ledger.FILE)
         ledger.write(claims[claims["notebook"].isin(names)], fresh / ledger.FILE)
         seconds = {name: status[name]["longest"] for name in names}
-        write_json(fresh / "provenance.json", json.loads((results / "provenance.json").read_text()) | {"notebook_seconds": seconds})
+        write_json(fresh / "provenance.json", read_json(results / "provenance.json") | {"notebook_seconds": seconds})
         for table in (results / "tables").rglob("*.csv"):
             place = table.relative_to(results / "tables")
             if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
@@ -197,7 +215,7 @@ def promote(profile: str = "quick") -> str:
 def write_runs(found: Iterable[Record], target: Path) -> None:
     ordered = sorted(found, key=lambda r: (r["experiment"], json.dumps(r["parameters"], sort_keys=True), r["seed"]))
     for name, own in itertools.groupby(ordered, key=lambda r: r["experiment"]):
-        text = "".join(json.dumps(record) + "\n" for record in own)
+        text = "".join(json.dumps(files.seal(record, reference_place(name))) + "\n" for record in own)
         write_atomically(target / f"{name}.jsonl", lambda p, text=text: p.write_text(text))  # type: ignore[misc]
 
 

@@ -1,7 +1,9 @@
 """`make reproduce`: every notebook in a kernel of its own, resumable, then the report."""
 
+import contextlib
 import datetime
 import functools
+import glob
 import hashlib
 import json
 import math
@@ -9,18 +11,19 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks, report
 from curlnb.companion.execute import NotebookError, execute, stop_all
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
-from curlnb.runs import environment, provenance
+from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 from curlnb.runs.files import write_json
 
@@ -38,9 +41,10 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
     """
     results = environment.results_root() / profile
     paths = notebooks.find(selected)
-    results.mkdir(parents=True, exist_ok=True)
+    files.make_folder(results, environment.results_root())
     try:
-        with FileLock(results / "lock", timeout=0):
+        with files.lock(results / "lock", 0):
+            files.clear_leftovers(results)
             return _reproduce(profile, paths, results, jobs, limit_minutes)
     except Timeout:
         raise RuntimeError(f"another `make reproduce` is at work in {results}; wait for it, or use another CURLNB_RESULTS") from None
@@ -56,12 +60,18 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         try:
             needs, inputs = notebooks.needs(path), inputs_of(path, profile)
         except (ValueError, OSError) as error:  # the others can run
-            about = {"log": "", "inputs": "", "judged": 0}
+            about = {"log": "", "inputs": "", "judged": 0, "left": {}}
             status.set(name, {"state": "failed", "seconds": 0.0, "cores": 0, "error": printable(error)} | about)
             continue
         before = status.get(name)
         same = before.get("state") == "done" and before.get("inputs") == inputs and before.get("judged") == judged.get(name, 0)
-        if same and _output(results, name).exists():
+        lost = changed(results, before["left"]) if same else []
+        for piece in lost:
+            if (results / piece).is_dir():
+                files.make_way(results / piece)
+            else:
+                print(f"  {name}: {results / piece} was changed or lost since: it is made again")
+        if same and not lost:
             print(f"  {name}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
         else:
             todo[path] = needs
@@ -71,7 +81,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         share = max(1, cores // max(1, at_once))
         run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share)
         _together(_longest_first(group, status), at_once, run, status)
-    if todo or not (results / "provenance.json").exists():
+    if todo or not _has_provenance(results):
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.reference_folder(), results / "report.html")
     print(f"\n{report.verdict_table(ledger.read_all(results, print))}\n\nReport: {page}")
@@ -120,15 +130,16 @@ def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, A
 
 
 class _Status:
-    """results/<profile>/status.json: what became of each notebook. Written by one process, from one thread."""
+    """results/<profile>/status.json: what became of each notebook. Written by one process, from one thread.
+
+    Each notebook's state has a seal of its own: where one is damaged, the file is set aside, and the others count.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.states = read_status(path)
-        except ValueError as error:
-            print(f"{error}; it is kept as {ledger.set_aside(path).name}, and all notebooks are run again, on the runs that are there")
-            self.states = {}
+        self.states, why = _states(path)
+        if why:
+            files.set_aside(path, f"{why}; what it said of the others holds" if self.states else why)
 
     def get(self, name: str) -> dict[str, Any]:
         return self.states.get(name, {})
@@ -136,19 +147,78 @@ class _Status:
     def set(self, name: str, state: dict[str, Any]) -> None:
         """longest: the seconds of the longest execution so far, which is the one that trained the notebook's runs."""
         self.states[name] = state | {"longest": max(state["seconds"], self.get(name).get("longest", 0.0))}
-        write_json(self.path, self.states)
+        write_json(self.path, {name: files.seal(state, name) for name, state in self.states.items()})
+
+
+_STATE: dict[str, Any] = {
+    "state": str, "seconds": int | float, "longest": int | float, "cores": int, "error": str, "log": str, "inputs": str, "judged": int,
+    "left": dict,
+}  # fmt: skip
+
+
+def _states(path: Path) -> tuple[dict[str, dict[str, Any]], str]:
+    """What became of each notebook, by name, as far as it is whole, and why the file is damaged, or the empty string."""
+    if not os.path.lexists(path):
+        return {}, ""
+    states, why = {}, ""
+    try:
+        sealed = read_json(path)
+    except (ValueError, IsADirectoryError) as error:
+        return {}, str(error) if isinstance(error, ValueError) else "it is a folder"
+    for name, state in sealed.items():
+        try:
+            states[name] = files.unseal(state, name)
+            if not all(isinstance(states[name].get(key), kind) for key, kind in _STATE.items()):
+                del states[name]
+                raise files.Damaged("it lacks a field")
+        except files.Damaged as error:
+            why = why or f"{name}: {error}"
+    return states, why
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. ValueError, with the path, for a file that holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: it holds {type(value).__name__}, not an object")
+    return value
 
 
 def read_status(path: Path) -> dict[str, dict[str, Any]]:
     """What became of each notebook, by name; empty where there is no file. ValueError, with the path, for a damaged one."""
-    try:
-        states = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        for state in states.values():
-            if not isinstance(state["state"], str) or not isinstance(state["seconds"], int | float):
-                raise ValueError("no state and seconds")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
+    states, why = _states(path)
+    if why:
+        raise ValueError(f"{path} is damaged ({why}): `make reproduce` makes it again")
     return states
+
+
+def _has_provenance(results: Path) -> bool:
+    path = results / "provenance.json"
+    try:
+        return path.exists() and bool(read_json(path))
+    except (ValueError, IsADirectoryError) as error:
+        files.set_aside(path, printable(error))
+        return False
+
+
+def changed(results: Path, left: Mapping[str, str]) -> list[str]:
+    """Those of the files that a notebook left, relative to `results`, that are no longer what they were."""
+    return [name for name, digest in left.items() if _digest_of(results / name) != digest]
+
+
+def _left(results: Path, name: str) -> dict[str, str]:
+    """Path, relative to `results`, and digest of what a notebook left: its executed copy, its list of runs, its tables and figures."""
+    own = [_output(results, name), results / "runs" / "used" / f"{name.replace('/', '--')}.txt"]
+    for folder in (results / "tables", results / "figures"):
+        own += sorted((folder / name).parent.glob(f"{glob.escape(Path(name).name)}-*"))
+    return {path.relative_to(results).as_posix(): _digest_of(path) for path in own if path.is_file()}
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
 def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
@@ -160,7 +230,7 @@ def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
 def reference_provenance(profile: str) -> dict[str, Any]:
     """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
     path = environment.reference_folder() / profile / "provenance.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def inputs_of(path: Path, profile: str) -> str:
@@ -186,10 +256,14 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     name, start, inputs = name_of(path), time.monotonic(), inputs_of(path, profile)
     file_name = name.replace("/", "--")
     log, progress = (results / "logs" / f"{file_name}.{ending}" for ending in ("log", "progress"))
-    log.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (log.parent, results / "runs" / "used", _output(results, name).parent):
+        files.make_folder(folder, results)
     for file in (log, progress):
-        file.write_text("")
-    (results / "runs" / "used" / f"{file_name}.txt").unlink(missing_ok=True)
+        files.make_way(file)
+        with files.naming(file):
+            file.write_text("")
+    files.make_way(_output(results, name))
+    files.remove(results / "runs" / "used" / f"{file_name}.txt")
     variables = {
         "CURLNB_NOTEBOOK": name,
         "CURLNB_LOG": str(progress),
@@ -207,17 +281,21 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
         execute(path, _output(results, name), log, profile=profile, variables=variables, limit=limit)
     except NotebookError as failure:
         state, error = failure.state, printable(failure)
+    except Exception as failure:  # of papermill or the kernel's machinery; the others can run
+        state, error = "failed", f"{type(failure).__name__}: {printable(failure)}"
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as kept:
+            traceback.print_exc(file=kept)
     finally:
         over.set()
         echo.join()
     seconds, judged = round(time.monotonic() - start, 1), ledger.read_all(results, print)["notebook"]
-    about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum())}
+    about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum()), "left": _left(results, name)}
     return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
 
 
 def _echo(progress: Path, name: str, over: threading.Event) -> None:
     """Print the lines that a notebook's runs leave of their progress."""
-    with open(progress, encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(BrokenPipeError), open(progress, encoding="utf-8", errors="replace") as file:
         while not over.wait(1):
             for line in file:
                 print(f"    {name} {printable(line.rstrip())}", flush=True)

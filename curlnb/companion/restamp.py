@@ -114,7 +114,8 @@ def _run(home: Path, results: Path, record: Record, profile: str) -> Record:
     if done.returncode:
         raise ValueError(f"{record['experiment']} failed in {home}: {done.stderr.strip().splitlines()[-1]}")
     folder = Path(done.stdout.strip().splitlines()[-1].partition(": ")[0])
-    return json.loads((folder / "run.json").read_text())
+    found = json.loads((folder / "run.json").read_text())  # of other code, perhaps, with a seal of its own
+    return {name: value for name, value in found.items() if name not in ("schema", "place", "digest")}
 
 
 def _renew(name: str, own: list[Record], profile: str) -> None:

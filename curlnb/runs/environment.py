@@ -13,13 +13,21 @@ CURLNB_SCHEDULER  tls://host:8786 or a scheduler file: the Dask cluster on which
 CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run's last bits
 CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
 CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it
+CURLNB_IMAGENET   a folder of ImageNet's pictures, which no program may fetch
 CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
 CURLNB_DEBUG      1: an error of a command is shown with its traceback, as by --debug
+CURLNB_TORCH_BACKEND  which build of torch the set-up installs (tools/bootstrap.py)
+
+`boundary.check_environment` refuses what is none of these and values out of range.
 """
 
+import contextlib
 import os
+import re
 import time
 from pathlib import Path
+
+VARIABLES = tuple(re.findall(r"^(CURLNB_\w+)", __doc__ or "", re.M))
 
 
 def home() -> Path:
@@ -66,9 +74,18 @@ def adopt_any() -> bool:
 
 def threads() -> int:
     """CPU threads of a run."""
-    value = os.environ.get("CURLNB_THREADS", "1")
-    if not value.isdigit() or int(value) < 1:
-        raise ValueError(f"CURLNB_THREADS={value!r} is no number of threads; use 1 or more")
+    return _count("CURLNB_THREADS", 1, 1, "threads; use 1 or more")
+
+
+def workers() -> int:
+    """Processes that a sweep keeps busy on the CPU."""
+    return _count("CURLNB_WORKERS", os.cpu_count() or 1, 0, "processes; use 0 (this process) or more")
+
+
+def _count(name: str, default: int, least: int, what: str) -> int:
+    value = os.environ.get(name) or str(default)
+    if not re.fullmatch("[0-9]{1,4}", value) or int(value) < least:
+        raise ValueError(f"{name}={value!r} is no number of {what}, at most 9999")
     return int(value)
 
 
@@ -87,5 +104,5 @@ def headless() -> bool:
 def log(line: str) -> None:
     """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars instead."""
     if headless():
-        with open(os.environ["CURLNB_LOG"], "a") as file:
+        with contextlib.suppress(OSError), open(os.environ["CURLNB_LOG"], "a", errors="replace") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")

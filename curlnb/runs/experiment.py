@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from curlnb.runs.boundary import check_parameters
 from curlnb.runs.following import follow, installed
 from curlnb.runs.identity import package_digest
 from curlnb.runs.provenance import numerics
@@ -53,10 +54,12 @@ class Experiment:
         return _parameters_of(self.function)
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`given` with defaults filled in; an unknown or missing parameter is an error that names it."""
+        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is an error that names it."""
         for name in given:
             if name not in self.defaults:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
+        if is_ours(self.function.__module__):
+            check_parameters(self.name, given, _hints_of(self.function))
         full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}
         missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
         if missing:
@@ -164,6 +167,16 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
             )
         found |= own
     return found
+
+
+@functools.cache
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Name -> annotation of all parameters of a function of the package, a group's fields in its place."""
+    hints = typing.get_type_hints(function)
+    for name, group in groups_of(function).items():
+        del hints[name]
+        hints |= {field: hint for field, hint in typing.get_type_hints(group).items() if field in group.__dataclass_fields__}  # type: ignore[attr-defined]
+    return hints
 
 
 def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "curlnb"
-_KEEP = "cluster environment executors experiment files following identity provenance source store sweep"
+_KEEP = "boundary cluster environment executors experiment files following identity provenance source store sweep"
 KEEPERS = {f"{PACKAGE}.runs.{name}" for name in _KEEP.split()}  # they keep numbers and make none; what they define counts by name alone
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}  # says nothing of what is computed, or not in every Python
 

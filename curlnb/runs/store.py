@@ -15,14 +15,16 @@ import contextlib
 import functools
 import json
 import math
+import os
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
@@ -50,7 +52,8 @@ class Run:
         """Leave a small note of how far the run is (at most one a second) for whoever waits for it."""
         if time.monotonic() - self._last_note > 1:
             self._last_note = time.monotonic()
-            files.write_json(self.folder / "progress.json", {"done": done, "total": total, **values})
+            with contextlib.suppress(OSError):  # a run does not fail for want of a note
+                files.write_json(self.folder / "progress.json", {"done": done, "total": total, **values})
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write tensors and a JSON state as one file, whole or not at all."""
@@ -72,7 +75,7 @@ class Run:
     def tidy(self) -> None:
         """Remove what a run needs only while it runs."""
         for name in ("checkpoint.safetensors", "progress.json"):
-            (self.folder / name).unlink(missing_ok=True)
+            files.remove(self.folder / name)
 
 
 @dataclass(frozen=True)
@@ -110,22 +113,27 @@ class Store:
             raise StoreError(f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit")
         return None
 
-    def _own(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
+    def _own(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, about_to_compute: bool = False) -> Record | None:
+        """The run's record in this store, if it and the run's arrays are whole."""
         identity, folder = experiment.identity(parameters, seed), self.folder(experiment, parameters, seed)
 
         def whole(record: Record) -> bool:
-            return record.get("identity") == identity and record.get("seed") == seed and _numbers(record.get("metrics"))
+            return record.get("identity") == identity and record.get("seed") == seed and _complete(record) and "arrays" in record
 
-        record = files.read_sealed(folder / "run.json", whole)
-        if record and record["arrays"] and files.load_tensors(folder / "arrays.safetensors") is None:
-            return None  # lost or damaged: the run is computed again
+        record, arrays = files.read_sealed(folder / "run.json", whole), folder / "arrays.safetensors"
+        if record and record["arrays"]:
+            if about_to_compute and not os.path.lexists(arrays) and not [*folder.glob(f"{arrays.name}.damaged-*")]:
+                files.say(f"{arrays} is missing: the run is computed again")
+            if files.load_tensors(arrays) is None:
+                return None
         return record
 
     def _of_other_numerics(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
         """A finished run of this store with the same code that was computed by other numerics, by eight ranks under torchrun say."""
         identity, code = experiment.identity(parameters, seed), experiment.code
         for path in sorted((self.root / experiment.name).glob("*/run.json")):
-            if (record := files.read_sealed(path)) and record["identity"] == identity and record["code"] == code:
+            record = files.read_sealed(path, _complete)
+            if record and record["identity"] == identity and record["code"] == code:
                 return record
         return None
 
@@ -150,16 +158,16 @@ class Store:
     ) -> Record | None:
         """As `run`, but without a look at the reference runs. first: called before a run that is not there is computed, under its lock."""
         run = self.begin(experiment, parameters, seed)
-        run.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(run.folder, self.root)
         locks = [run.folder / "lock"]
         if run.trained is not None and not run.trained.exists():  # else two experiments that share a training would both train at once
-            run.trained.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(run.trained.parent, self.root)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
                 for lock in locks:
-                    held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
-                if (record := self._own(experiment, parameters, seed)) is None:
+                    held.enter_context(files.lock(lock, -1 if wait else 0))
+                if (record := self._own(experiment, parameters, seed, about_to_compute=True)) is None:
                     first()
                     record = self._execute(experiment, experiment.parameters(parameters), seed, run)
                 return record | {"origin": "computed"}
@@ -168,7 +176,7 @@ class Store:
 
     def _execute(self, experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
         for leftover in run.folder.glob(".*"):  # what a killed writer left half done
-            leftover.unlink(missing_ok=True)
+            files.remove(leftover)
         start, earlier = time.perf_counter(), run.load_checkpoint()
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
         with in_force(full, run.device) as threads:
@@ -201,8 +209,9 @@ class Store:
         """Remember that the running notebook stands on this run, so that `make reference` takes it along."""
         if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "a") as file:
+            files.make_folder(path.parent, self.root)
+            files.make_way(path)
+            with files.naming(path), open(path, "a") as file:
                 file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
 
     def arrays(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
@@ -231,7 +240,7 @@ class Store:
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
-        with FileLock(run.folder / "lock"), in_force(full, run.device):
+        with files.lock(run.folder / "lock"), in_force(full, run.device):
             torch.manual_seed(seed)
             found = experiment.training(run, seed=seed, **grouped(experiment.training, full))  # trains where the network was lost
             run.keep_training()
@@ -251,11 +260,28 @@ def default_store(profile: str = "quick") -> Store:
 
 @functools.cache
 def read_reference(path: Path) -> dict[str, Record]:
-    """Reference records of one experiment by identity; one JSON object a line."""
-    if not path.exists():
-        return {}
-    records = (json.loads(line) for line in path.read_text().splitlines())
-    return {record["identity"]: record for record in records}
+    """Reference records of one experiment by identity; one JSON object a line.
+
+    The file is committed, so a damaged line is not set aside: it is named, and counts as absent. A line without a seal is of a reference
+    that was written before there were seals.
+    """
+    found = {}
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            record = files.unseal(record, reference_place(path.stem)) if "digest" in record else record
+            if not _complete(record):
+                raise files.Damaged("it lacks a field or a number")
+            found[record["identity"]] = record
+        except (ValueError, LookupError, TypeError) as error:
+            files.say(f"{path}, line {number}, is damaged ({error}): it counts as absent; `git checkout` restores it")
+    return found
+
+
+def reference_place(experiment: str) -> str:
+    """What the seal of a reference record is bound to."""
+    return f"runs/{experiment}.jsonl"
 
 
 @contextlib.contextmanager
@@ -264,6 +290,17 @@ def in_force(parameters: Mapping[str, Any], device: torch.device) -> Iterator[in
     count, precision = environment.threads() if device.type == "cpu" else None, parameters.get("precision", "float32")
     with cpu_threads(count) as threads, numeric_mode(precision, device):
         yield threads
+
+
+_FIELDS: dict[str, type | types.UnionType] = {
+    "experiment": str, "parameters": dict, "seed": int, "metrics": dict, "seconds": int | float, "device": str, "identity": str,
+    "code": str, "machine": dict,
+}  # fmt: skip
+
+
+def _complete(record: Record) -> bool:
+    """Whether a record has the fields that its readers take, and numbers where they must be."""
+    return all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items()) and _numbers(record["metrics"])
 
 
 def _numbers(metrics: Any) -> bool:

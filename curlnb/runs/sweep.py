@@ -12,10 +12,13 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from curlnb.runs import cluster, environment
+from curlnb.runs.boundary import check_seed
 from curlnb.runs.devices import default_device
 from curlnb.runs.executors import Executor, Here, Job, Processes, SweepError
 from curlnb.runs.experiment import Experiment, as_json
 from curlnb.runs.store import Record, Store, default_store
+
+MOST_SEEDS = 10**6
 
 
 def sweep(
@@ -38,6 +41,8 @@ def sweep(
     Returns one row a run, in the grid's order: parameters, metrics, seed, seconds, device, and origin ("computed", or "reference" for an
     adopted reference run). A failed run does not stop the others; SweepError names it at the end.
     """
+    if workers is not None and (type(workers) is not int or workers < 0):
+        raise ValueError(f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more")
     store = store or default_store()
     jobs = [_job(experiment, store, experiment.parameters({**fixed, **point}), seed) for point, seed in _points(grid, seeds)]
     for job in jobs:
@@ -93,9 +98,11 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
     points = []
     for point in grid:
         chosen = point.get("seeds", seeds)
-        chosen = list(range(chosen) if isinstance(chosen, int) else chosen)
+        if isinstance(chosen, str) or (isinstance(chosen, int) and (chosen is True or not 0 <= chosen <= MOST_SEEDS)):
+            raise ValueError(f"seeds is {chosen!r}: it must be how many, at most {MOST_SEEDS}, or a list of them")
+        chosen = [check_seed(seed) for seed in (range(chosen) if isinstance(chosen, int) else chosen)]
         parameters = {name: value for name, value in point.items() if name != "seeds"}
-        points += [(parameters, int(seed)) for seed in (chosen[:1] if environment.dry() else chosen)]
+        points += [(parameters, seed) for seed in (chosen[:1] if environment.dry() else chosen)]
     return points
 
 
@@ -108,10 +115,7 @@ def _row(job: Job, record: Record | None) -> dict[str, Any]:
 def _workers() -> int:
     if default_device().type != "cpu":
         return 0
-    value = os.environ.get("CURLNB_WORKERS", str(os.cpu_count() or 1))
-    if not value.isdigit():
-        raise ValueError(f"CURLNB_WORKERS={value!r} is no number of processes; use 0 (this process) or more")
-    return int(value)
+    return environment.workers()
 
 
 def _executor(runs: int, workers: int | None, client: Any) -> Executor:

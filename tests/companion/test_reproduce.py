@@ -146,12 +146,14 @@ def test_damaged_files_are_named_set_aside_and_made_again(checkout):
     notebooks, quick = checkout.root / "notebooks", checkout.root / "results" / "quick"
     (notebooks / "0_torn.ipynb").write_text('{"cells": [')
     write_notebook(notebooks / "1_exits.ipynb", "import sys; sys.exit(0)")
+    write_notebook(notebooks / "1_leaves.ipynb", "print('and nothing behind it')\nexit()")
     write_notebook(notebooks / "2_speaks.ipynb", "raise ValueError('\\x1b[2Jgone')")
     done = checkout("reproduce")
     assert done.returncode == 1, done.stderr
     assert "FAILED 0_torn: " in done.stdout
     assert "0_torn.ipynb is no notebook" in done.stdout
     assert "FAILED 1_exits: SystemExit: 0" in done.stdout
+    assert "FAILED 1_leaves: a cell calls exit()" in done.stdout
     assert "FAILED 2_speaks: ValueError: \\x1b[2Jgone" in done.stdout
     assert "small: done" in done.stdout
     for path in notebooks.glob("[012]_*"):
@@ -160,10 +162,11 @@ def test_damaged_files_are_named_set_aside_and_made_again(checkout):
     (quick / "own_claims.csv").write_bytes(b"\xff\x00")
     again = checkout("reproduce")
     assert again.returncode == 0, again.stdout + again.stderr
+    assert "Traceback" not in done.stdout + done.stderr + again.stdout + again.stderr
     for name in ("status.json", "own_claims.csv"):
-        (line,) = [line for line in again.stdout.splitlines() if f"{name}.damaged" in line]
+        (line,) = [line for line in (again.stdout + again.stderr).splitlines() if f"{name}.damaged" in line]
         assert str(quick / name) in line
-        assert (quick / f"{name}.damaged").exists()
+        assert list(quick.glob(f"{name}.damaged*"))
     assert "mine/small" in (quick / "own_claims.csv").read_text()
     assert len(list((quick / "runs" / "toy.regression").iterdir())) == 2
 
