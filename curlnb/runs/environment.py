@@ -17,6 +17,7 @@ CURLNB_IMAGENET   a folder of ImageNet's pictures, which no program may fetch
 CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
 CURLNB_DEBUG      1: an error of a command is shown with its traceback, as by --debug
 CURLNB_TORCH_BACKEND  which build of torch the set-up installs (tools/bootstrap.py)
+CURLNB_UNVERIFIED 1: install a build of torch that has no committed digests (tools/bootstrap.py)
 
 `boundary.check_environment` refuses what is none of these and values out of range.
 """
