@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from curlnb.companion.statistics import t_interval
 from curlnb.data.datasets import Dataset
 from curlnb.theory.finite_worlds import World
 
@@ -84,3 +86,92 @@ def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
     options = dict(annot=True, fmt=".2f", cmap="rocket_r", vmin=0, cbar=False, square=True, linewidths=2)
     sns.heatmap(matrix, ax=axis, xticklabels=names, yticklabels=names, **options)
     axis.set(title=title, xlabel="class of the negative", ylabel="class of the anchor")
+
+
+def stacked_on_circle(angle: np.ndarray, rows: Mapping[str, Mapping[str, np.ndarray]], anchor: float, colours: list) -> Figure:
+    """Densities over the circle as humps that stand on it, classes stacked, a star at the anchor.
+
+    angle: [n] radians; rows: for each row's label, its panels: title -> densities [classes, n]. Where a row has as many classes as there
+    are colours, the first is the anchor's own, and its share of the mass is written inside the circle; the others take the last colours.
+    """
+    columns = max(len(panels) for panels in rows.values())
+    figure, axes = plt.subplots(len(rows), columns, figsize=(13, 7.4), squeeze=False, gridspec_kw={"wspace": 0, "hspace": 0.02})
+    for line, (label, panels) in zip(axes, rows.items(), strict=True):
+        line[0].text(-1.7, 0.1, label, ha="right", va="center", fontsize=13)
+        for axis, (title, density) in zip(line, panels.items(), strict=True):
+            edges = 1 + 0.8 * np.vstack([np.zeros_like(angle), density.cumsum(0)])
+            for low, high, colour in zip(edges[:-1], edges[1:], colours[-len(density) :], strict=True):
+                radius, around = np.append(low, high[::-1]), np.append(angle, angle[::-1])
+                axis.fill(radius * np.cos(around), radius * np.sin(around), color=colour, linewidth=0.3)
+            axis.plot(np.cos(angle), np.sin(angle), color="0.25", linewidth=1.2)
+            axis.plot(np.cos(anchor), np.sin(anchor), marker="*", markersize=19, color="gold", markeredgecolor="0.2", zorder=5)
+            axis.text(0, 0.3, title, ha="center", va="center", fontsize=14)
+            if len(density) == len(colours):
+                share = density[0].sum() / density.sum()
+                axis.text(0, -0.2, f"{share:.0%}\nown class", ha="center", va="center", color=colours[0], fontsize=13, fontweight="bold")
+            axis.set(xlim=(-1.4, 1.4), ylim=(-1.25, 2.05), aspect="equal")
+            axis.axis("off")
+    marks = [plt.Line2D([], [], marker="*", color="none", markerfacecolor="gold", markeredgecolor="0.2", markersize=16)]
+    marks += [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (colours[0], colours[2])]
+    names = ["anchor", "its own class: false negatives", "the other classes"]
+    figure.legend(marks, names, loc="lower center", ncols=3, frameon=False, fontsize=12)
+    return figure
+
+
+def estimates_and_errors(sizes: list, estimates: Mapping[str, list], exact: float, strengths: list, errors: Mapping[str, list]) -> Figure:
+    """Left, mean and standard deviation of each way's estimates [repeats] for every sample size, beside the exact value; right, each
+    way's typical error, a share, for every concentration."""
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), gridspec_kw={"wspace": 0.25})
+    for i, way in enumerate(estimates):
+        mean, spread = [x.mean() for x in estimates[way]], [x.std() for x in estimates[way]]
+        axes[0].errorbar(np.array(sizes) * (0.95, 1.05)[i], mean, spread, capsize=4, ls="none", marker="os"[i], label=way)
+        axes[1].plot(strengths, 100 * np.array(errors[way]), marker="os"[i], label=way)
+    axes[0].axhline(exact, color="0.3", linestyle="--", linewidth=1, label="exact")
+    axes[0].set(xscale="log", xlabel="draws from $p$", ylabel=r"$E[e^{s/t}]$ under $q_\beta$")
+    axes[1].set(ylim=0, xlabel=r"concentration $\beta$", ylabel="typical error (% of the exact value)")
+    for axis in axes:
+        axis.legend()
+    return figure
+
+
+def gains_and_floor(gains: pd.DataFrame, published: Mapping[str, float], floor: pd.DataFrame, title: str) -> Figure:
+    """Left, gains by arm and measure (columns points, arm, measure): means with 95% intervals, stars at the published ones; right, each
+    run's share of anchors on the floor (columns objective, share)."""
+    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True, gridspec_kw={"width_ratios": [1.9, 1], "wspace": 0.06})
+    look = dict(x="points", y="arm", hue="measure", palette=["0.15", "0.6"], dodge=0.4, markers=["D", "s"], markersize=7, capsize=0.08)
+    sns.pointplot(gains, errorbar=interval, linestyle="none", ax=axes[0], **look)
+    star = dict(marker="*", markersize=16, color="none", markeredgecolor=sns.color_palette("colorblind")[3], markeredgewidth=1.5)
+    axes[0].plot(list(published.values()), list(published), label="paper, on STL-10", linestyle="none", **star)
+    axes[0].axvline(0, color="0.3", linewidth=1)
+    axes[0].set(xlabel="accuracy minus the biased arm's (points)", ylabel="", title=title)
+    axes[0].legend(title=None, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+    sns.stripplot(floor, x="share", y="objective", color="0.15", jitter=False, ax=axes[1])
+    axes[1].set(xlim=(-3, 103), xlabel="anchors on the floor, last epoch (%)", title="Negatives without gradient")
+    return figure
+
+
+def interval(x: pd.Series) -> tuple[float, float]:
+    """The ends of the 95% t interval of a mean; the value itself where there is one only."""
+    return t_interval(x)[1:] if len(x) > 1 else (x.mean(), x.mean())
+
+
+def search_progress(histories: Mapping[str, np.ndarray], what: str, limit: float, title: str) -> Figure:
+    """The best value that a search has found after each step, a line for each of several searches, and the limit claimed."""
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    for name, best in histories.items():
+        axis.plot(np.arange(1, len(best) + 1), best, label=name)
+    axis.axhline(limit, color="0.35", linestyle="--", linewidth=1, label="claimed limit")
+    axis.set(xscale="log", xlabel="steps of the search", ylabel=what, title=title)
+    axis.legend(fontsize=10)
+    return figure
+
+
+def curves(panels: list[dict], **shared: object) -> Figure:
+    """Panels side by side: in each `lines`, a list of (x, y, options of plot), and `axis`, what axes.set takes; shared is of all."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.5 * len(panels), 4.7), squeeze=False, gridspec_kw={"wspace": 0.2})
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for x, y, options in panel["lines"]:
+            axis.plot(x, y, **options)
+        axis.set(**shared | panel["axis"])
+        axis.legend(fontsize=9)
+    return figure
