@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -27,9 +28,10 @@ def class_colours(count: int) -> list:
 def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) -> None:
     """The points of a world where f [P, 2] puts them: a disc for each class, of area D_c(x), and a cross for each class mean."""
     for c, colour in enumerate(class_colours(len(world.rho))):
-        axis.scatter(*f.T, s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
+        axis.scatter(f[:, 0], f[:, 1], s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
         label = f"$c_{{{c + 1}}}$, $\\rho$ = {float(world.rho[c]):.2f}"
-        axis.scatter(*(world.D[c] @ f), marker="X", s=110, color=colour, edgecolor="black", zorder=3, label=label)
+        x, y = (world.D[c] @ f).tolist()
+        axis.scatter(x, y, marker="X", s=110, color=colour, edgecolor="black", zorder=3, label=label)
     axis.set(xlabel="$f_1(x)$", ylabel="$f_2(x)$", aspect="equal")
 
 
@@ -112,7 +114,7 @@ def stacked_on_circle(angle: np.ndarray, rows: Mapping[str, Mapping[str, np.ndar
                 axis.text(0, -0.2, f"{share:.0%}\nown class", ha="center", va="center", color=colours[0], fontsize=13, fontweight="bold")
             axis.set(xlim=(-1.4, 1.4), ylim=(-1.25, 2.05), aspect="equal")
             axis.axis("off")
-    marks = [plt.Line2D([], [], marker="*", color="none", markerfacecolor="gold", markeredgecolor="0.2", markersize=16)]
+    marks: list[Artist] = [plt.Line2D([], [], marker="*", color="none", markerfacecolor="gold", markeredgecolor="0.2", markersize=16)]
     marks += [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (colours[0], colours[2])]
     names = ["anchor", "its own class: false negatives", "the other classes"]
     figure.legend(marks, names, loc="lower center", ncols=3, frameon=False, fontsize=12)
@@ -153,7 +155,7 @@ def gains_and_floor(gains: pd.DataFrame, published: Mapping[str, float], floor: 
 
 def interval(x: pd.Series) -> tuple[float, float]:
     """The ends of the 95% t interval of a mean; the value itself where there is one only."""
-    return t_interval(x)[1:] if len(x) > 1 else (x.mean(), x.mean())
+    return t_interval(x.to_numpy())[1:] if len(x) > 1 else (x.mean(), x.mean())
 
 
 def search_progress(histories: Mapping[str, np.ndarray], what: str, limit: float, title: str) -> Figure:
