@@ -153,9 +153,14 @@ def gains_and_floor(gains: pd.DataFrame, published: Mapping[str, float], floor: 
     return figure
 
 
+def mean_and_interval(x: pd.Series) -> tuple[float, float, float]:
+    """The mean and the ends of its 95% t interval; three times the value where there is one only, as in a dry run."""
+    return t_interval(x.to_numpy()) if len(x) > 1 else (x.mean(),) * 3
+
+
 def interval(x: pd.Series) -> tuple[float, float]:
-    """The ends of the 95% t interval of a mean; the value itself where there is one only."""
-    return t_interval(x.to_numpy())[1:] if len(x) > 1 else (x.mean(), x.mean())
+    """The ends of the 95% t interval of a mean; see `mean_and_interval`."""
+    return mean_and_interval(x)[1:]
 
 
 def search_progress(histories: Mapping[str, np.ndarray], what: str, limit: float, title: str) -> Figure:
@@ -203,7 +208,7 @@ def means_with_intervals(
         own = rows[rows[by] == arm]
         at, means, below, above = [], [], [], []
         for place, values in own.groupby(x, sort=False)[y]:
-            mean, low, high = t_interval(values) if len(values) > 1 else (values.iloc[0],) * 3
+            mean, low, high = mean_and_interval(values)
             at.append(places.index(place) + offsets[arm])
             means.append(mean)
             below.append(mean - low)
