@@ -59,6 +59,7 @@ def _job(experiment: Experiment, store: Store, parameters: dict[str, Any], seed:
     return Job(experiment, store, parameters, seed, experiment.key(parameters, seed))
 
 
+_ALIKE = ("dataset", "encoder", "objective", "positives", "schedule", "precision")  # their values change no metric's name
 _DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}  # by experiment: values shown, form, record
 
 
@@ -66,21 +67,22 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
     others' rows repeat the metrics of the run of the same form that is most like them.
 
-    Runs have the same form where the same names are chosen and the same switches are on: a name, what is true, None or above zero decide
-    which metrics there are.
+    Runs have the same form where the same switches are on: what is true, None, or above zero decides which metrics there are, and so does
+    a name that was chosen, a method's say, save for those in _ALIKE.
     """
 
     def shown(value: Any) -> Any:
         return value > 0 if isinstance(value, float) else min(value, 3) if isinstance(value, int) else value
 
-    def switch(value: Any) -> str:
-        return repr(value) if value is None or isinstance(value, bool | str) else f"{bool(value)}"
+    def switch(name: str, value: Any) -> str:
+        said = value is None or isinstance(value, bool) or (isinstance(value, str) and name not in _ALIKE)
+        return repr(value) if said else f"{bool(value)}"
 
     rows = []
     for job in jobs:
         known = _DRY_RUNS.setdefault(job.experiment.name, [])
         values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
-        form = tuple(f"{name}={switch(value)}" for name, value in job.parameters.items())
+        form = tuple(f"{name}={switch(name, value)}" for name, value in job.parameters.items())
         alike = [(len(values & own), record) for own, other, record in known if other == form]
         if not alike or not values <= set().union(*(own for own, _, _ in known)):
             last = job.store.run(job.experiment, job.parameters, job.seed)
