@@ -190,7 +190,9 @@ def test_a_limit_that_is_none_is_refused(capsys, minutes: str):
 
 
 def test_variables_and_parameters_are_named_when_they_are_wrong(capsys, monkeypatch, tmp_path):
-    assert command(capsys, "run", "images.simclr", "seed=abc") == "curlnb run: seed is 'abc': it must be a whole number from 0 to 4294967295"
+    assert (
+        command(capsys, "run", "images.simclr", "seed=abc") == "curlnb run: seed is 'abc': it must be a whole number from 0 to 4294967295"
+    )
     monkeypatch.setenv("CURLNB_THREADS", "abc")
     with pytest.raises(ValueError, match="CURLNB_THREADS='abc' is no number of threads"):
         environment.threads()

@@ -137,7 +137,8 @@ def test_a_supplied_set_is_read_in(supplied: Path, monkeypatch: pytest.MonkeyPat
     (supplied / "bookcorpus").mkdir()
     (supplied / "bookcorpus" / "books.txt").write_text("It rained.\nWe slept.\n")
     datasets.fetch("bookcorpus", lines.append)
-    assert lines[-2:] == ["bookcorpus: reading bookcorpus/books.txt of the cache, which you supply", "bookcorpus: read in, verified"]
+    assert lines[-3:-1] == ["bookcorpus: reading bookcorpus/books.txt of the cache, which you supply", "bookcorpus: read in, verified"]
+    assert "its digest is not in data/catalogue.json yet" in lines[-1]
     assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
 
 
