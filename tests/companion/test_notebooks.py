@@ -1,5 +1,6 @@
 """Every notebook keeps the house's form, runs at every profile (dry), and says what the papers say in its `paper` settings."""
 
+import ast
 import csv
 import json
 import re
@@ -46,6 +47,12 @@ class TestForm:
                 kinds = {kind for out in cell["outputs"] for kind in out.get("data", {"text/plain": ""})}
                 assert kinds <= {"text/plain"}
                 assert cell["outputs"], "a checked cell without output checks nothing"
+
+    def test_no_verdict_is_written_down(self, path):
+        """A verdict follows from the numbers: one that stands in the cell would survive any of them."""
+        calls = [node for source in notebooks.sources(path) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        given = [word for call in calls for word in call.keywords if word.arg == "exact"]
+        assert [ast.unparse(word) for word in given if isinstance(word.value, ast.Constant)] == []
 
     def test_names_no_path_of_a_machine_and_no_address_of_a_registry(self, path):
         text = path.read_text()
