@@ -47,24 +47,23 @@ def clean(tmp_path_factory) -> list[dict]:
     return command(tmp_path_factory.mktemp("clean"))
 
 
+def half_done(root: Path, done: int, cut: int, looked: int) -> Path:
+    """A store in the middle of the command: one seed is done, one was cut short, the shared training is kept and looked at once."""
+    Store(root).run(toy.regression, {"epochs": 2}, done)
+    toy.interrupt(Store(root), toy.regression, {"epochs": 2}, cut, after=9)
+    Store(root).run(toy.loss_of, STEPS, looked)
+    return root
+
+
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory) -> Path:
-    """A store in the middle of the command: seed 0 is done, seed 1 was cut short, the shared training is kept and looked at once."""
-    root = tmp_path_factory.mktemp("begun")
-    Store(root).run(toy.regression, {"epochs": 2}, 0)
-    toy.interrupt(Store(root), toy.regression, {"epochs": 2}, 1, after=9)
-    Store(root).run(toy.loss_of, STEPS, 0)
-    return root
+    return half_done(tmp_path_factory.mktemp("begun"), 0, 1, 0)
 
 
 @pytest.fixture(scope="module")
 def strange(tmp_path_factory) -> Path:
     """The same of other seeds."""
-    root = tmp_path_factory.mktemp("strange")
-    Store(root).run(toy.regression, {"epochs": 2}, 5)
-    toy.interrupt(Store(root), toy.regression, {"epochs": 2}, 6, after=9)
-    Store(root).run(toy.loss_of, STEPS, 7)
-    return root
+    return half_done(tmp_path_factory.mktemp("strange"), 5, 6, 7)
 
 
 def file_of(root: Path, kind: str) -> Path:
