@@ -11,11 +11,11 @@ own claims stand with their words in a file beside it, own_claims.csv. In memory
 claim, in the table's order. Claims that the table no longer has are left out when a file is read.
 """
 
-import contextlib
 import csv
+import hashlib
+import io
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from curlnb.companion import claims, formatting
 from curlnb.companion.claims import KINDS, OWN, PAPERS, Claim
 from curlnb.companion.formatting import FAILS, HOLDS, MARKS, NOT_RUN, THEORY, ClaimsTable
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS, UNDECIDED, t_interval, verdict
-from curlnb.runs import environment
+from curlnb.runs import environment, files
 from curlnb.runs.files import write_atomically
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
@@ -37,6 +37,7 @@ _TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "no
 _INTEGERS = ("n", "cases", "seeds")
 _FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
 COLUMNS = ("id", "verdict", "scope", *_FLOATS[:4], "n", *_TEXTS[3:], "cases", "value")
+DIGEST = "digest"  # of a row, the last column of the file
 _WORDS = ("claim", "where", "statistic", "unit")
 ABOUT = ("paper", "printed_eq", "kind", "group", *_WORDS, *_FLOATS[5:], "effect_from", "seeds")
 _ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tuple(MARKS)}
@@ -236,8 +237,16 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
 
 
 def write(rows: pd.DataFrame, path: Path, *, own: bool = False) -> None:
+    """Write rows with the digest of each, which tells a number that was changed in the file from one that was measured."""
     columns = [*COLUMNS, *ABOUT] if own else list(COLUMNS)
-    rows[columns].to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    text = rows[columns].to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    head, *lines = csv.reader(io.StringIO(text, newline=""))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([[*head, DIGEST], *([*cells, _digest(cells)] for cells in lines)])
+
+
+def _digest(cells: Sequence[str]) -> str:
+    return hashlib.sha256("\x1f".join(cells).encode()).hexdigest()[:12]
 
 
 def read(path: str | Path) -> pd.DataFrame:
@@ -247,12 +256,13 @@ def read(path: str | Path) -> pd.DataFrame:
         return frame([])
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns, rows = tuple(reader.fieldnames or ()), list(reader)
-        if columns not in (COLUMNS, COLUMNS + ABOUT):
-            raise ValueError(f"its columns differ from a ledger's: {', '.join(columns)}")
-        if any(None in row or None in row.values() for row in rows):
-            raise ValueError("a line of it is cut")
+            head, *lines = [*csv.reader(file, strict=True)] or [[]]
+        columns = tuple(head[:-1])
+        if head[-1:] != [DIGEST] or columns not in (COLUMNS, COLUMNS + ABOUT):
+            raise ValueError(f"its columns differ from a ledger's: {', '.join(head)}")
+        if wrong := [cells[0] if cells else "" for cells in lines if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]]:
+            raise ValueError(f"the row {wrong[0]!r} is cut or was changed")
+        rows = [dict(zip(columns, cells[:-1], strict=True)) for cells in lines]
         if unknown := sorted({row["verdict"] for row in rows} - set(MARKS)):
             raise ValueError(f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}")
         table = claims.table()
@@ -262,26 +272,18 @@ def read(path: str | Path) -> pd.DataFrame:
         raise ValueError(f"{path} is no ledger of this version ({_one_line(str(error))})") from None
 
 
-def read_or_set_aside(path: Path, say: Callable[[str], object] = warnings.warn) -> pd.DataFrame:
-    """The ledger at `path`. A damaged one is renamed, and said so in one line; it then counts as empty, since notebooks write it anew."""
+def read_or_set_aside(path: Path) -> pd.DataFrame:
+    """The ledger at `path`. A damaged one is set aside and named in one line; it then counts as empty, since notebooks write it anew."""
     try:
         return read(path)
-    except ValueError as error:
-        say(f"{error}; it is kept as {set_aside(path).name}, and the next `make reproduce` makes it again")
+    except (ValueError, IsADirectoryError) as error:
+        files.set_aside(path, _one_line(str(error)))
         return frame([])
 
 
-def read_all(results: Path, say: Callable[[str], object] = warnings.warn) -> pd.DataFrame:
+def read_all(results: Path) -> pd.DataFrame:
     """The papers' claims and the reader's own in a folder of results; see `read_or_set_aside`."""
-    return frame([row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file, say))])
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a damaged file, so that it can be looked at and made again: claims.csv becomes claims.csv.damaged."""
-    aside = path.with_name(f"{path.name}.damaged")
-    with contextlib.suppress(FileNotFoundError):  # another notebook was quicker
-        path.rename(aside)
-    return aside
+    return frame([row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file))])
 
 
 # --- many judgements

@@ -53,7 +53,7 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
 def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None) -> int:
     start = time.monotonic()
     status = _Status(results / "status.json")
-    judged = ledger.read_all(results, print)["notebook"].value_counts()
+    judged = ledger.read_all(results)["notebook"].value_counts()
     todo: dict[Path, notebooks.Needs] = {}
     for path in paths:
         name = name_of(path)
@@ -84,7 +84,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     if todo or not _has_provenance(results):
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.reference_folder(), results / "report.html")
-    print(f"\n{report.verdict_table(ledger.read_all(results, print))}\n\nReport: {page}")
+    print(f"\n{report.verdict_table(ledger.read_all(results))}\n\nReport: {page}")
     failed = [name for name in map(name_of, paths) if status.get(name).get("state") != "done"]
     for name in failed:
         log = status.get(name)["log"]
@@ -288,7 +288,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     finally:
         over.set()
         echo.join()
-    seconds, judged = round(time.monotonic() - start, 1), ledger.read_all(results, print)["notebook"]
+    seconds, judged = round(time.monotonic() - start, 1), ledger.read_all(results)["notebook"]
     about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum()), "left": _left(results, name)}
     return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
 

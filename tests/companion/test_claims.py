@@ -367,7 +367,7 @@ def test_a_notebook_hands_in_what_it_measured(book) -> None:
     assert list(rows["id"]) == ["arora2019/lemma4.3", "chuang2020/fig4a", "curlnb/vanish"]  # the table's order
     assert set(rows["notebook"]) == {NOTEBOOK}
     assert set(rows["profile"]) == {"quick"}
-    assert len((book.results / "claims.csv").read_text().splitlines()[0].split(",")) == 15  # what the table says is not copied
+    assert len((book.results / "claims.csv").read_text().splitlines()[0].split(",")) == 16  # what the table says is not copied
     assert not (book.results / "own_claims.csv").exists()
 
 
@@ -534,14 +534,18 @@ def test_a_failed_write_leaves_the_old_ledger(tmp_path, monkeypatch) -> None:
 def damage(path: Path, how: str) -> None:
     whole = path.read_bytes()
     path.write_bytes(
-        {"empty": b"", "cut": whole[: len(whole) // 2], "binary": b"\xff\x00\xfe" * 50, "of other columns": b"id,verdict\nx,y\n"}.get(
-            how, whole.replace(b"holds", b"proved")
-        )
+        {
+            "empty": b"",
+            "cut": whole[: len(whole) // 2],
+            "binary": b"\xff\x00\xfe" * 50,
+            "of other columns": b"id,verdict\nx,y\n",
+            "with a turned verdict": whole.replace(b"holds", b"fails"),
+        }.get(how, whole.replace(b"holds", b"proved"))
     )
 
 
-@pytest.mark.parametrize("how", ["empty", "cut", "binary", "of other columns", "with an unknown verdict"])
-def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, how: str) -> None:
+@pytest.mark.parametrize("how", ["empty", "cut", "binary", "of other columns", "with another verdict", "with a turned verdict"])
+def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, how: str) -> None:
     """A notebook that has trained for hours must still be able to hand in its claims."""
     path = tmp_path / "claims.csv"
     record(some_rows(), path, NOTEBOOK)
@@ -550,10 +554,12 @@ def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, how: str)
     with pytest.raises(ValueError, match=r"claims.csv is no ledger") as error:
         read(path)
     assert "\n" not in str(error.value)
-    with pytest.warns(UserWarning, match=r"claims.csv is no ledger.*kept as claims.csv.damaged"):
-        record(some_rows().iloc[:1], path, NOTEBOOK)
+    record(some_rows().iloc[:1], path, NOTEBOOK)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "claims.csv is no ledger" in said
+    assert "set aside as claims.csv.damaged-1" in said
     assert read(path)["id"].to_list() == ["arora2019/lemma4.3"]
-    assert (tmp_path / "claims.csv.damaged").read_bytes() == damaged
+    assert (tmp_path / "claims.csv.damaged-1").read_bytes() == damaged
     assert read(tmp_path / "absent.csv").empty
 
 
