@@ -192,7 +192,7 @@ def _minutes(profile: str) -> str:
     if states := reproduce.read_status(environment.results_root() / profile / "status.json"):
         done = sum(state["state"] == "done" for state in states.values())
         said.append(f"{reproduce.machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks")
-    if about := reproduce.reference_provenance(profile):
+    if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
     built_for = {"quick": "at most 60 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}

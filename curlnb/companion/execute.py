@@ -1,22 +1,21 @@
 """One notebook through papermill, in a kernel of its own."""
 
 import contextlib
+import functools
 import os
 import re
 import signal
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import papermill
-from nbclient import NotebookClient
-from nbclient.exceptions import DeadKernelError
-from nbformat import NotebookNode
-from papermill.clientwrap import PapermillNotebookClient
-from papermill.engines import NBClientEngine, papermill_engines
+# papermill, nbclient and nbformat take two seconds, which only whoever executes a notebook should pay
+if TYPE_CHECKING:
+    from nbclient import NotebookClient
+    from nbformat import NotebookNode
 
-_AT_WORK: set[NotebookClient] = set()
+_AT_WORK: set["NotebookClient"] = set()
 
 
 EXITED = "a cell calls exit(): what stands behind it would not be run"
@@ -30,16 +29,21 @@ class NotebookError(RuntimeError):
         self.state = state
 
 
-class _Engine(NBClientEngine):
-    """papermill's own engine, which hands its client to the caller: papermill has no word for a kernel's environment or its process."""
+@functools.cache
+def _papermill() -> Any:
+    """papermill, with an engine that hands its client to the caller: it has no word for a kernel's environment or its process."""
+    import papermill
+    from papermill.clientwrap import PapermillNotebookClient
+    from papermill.engines import NBClientEngine, papermill_engines
 
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, run: Callable[[NotebookClient], None], **given: Any) -> None:
-        place = {"metadata": {"path": str(Path(given["input_path"]).parent)}}
-        run(PapermillNotebookClient(nb_man, kernel_name=kernel_name, timeout=None, startup_timeout=300, resources=place))
+    class Engine(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, run: Callable[["NotebookClient"], None], **given: Any) -> None:
+            place = {"metadata": {"path": str(Path(given["input_path"]).parent)}}
+            run(PapermillNotebookClient(nb_man, kernel_name=kernel_name, timeout=None, startup_timeout=300, resources=place))
 
-
-papermill_engines.register("curlnb", _Engine)
+    papermill_engines.register("curlnb", Engine)
+    return papermill
 
 
 def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Mapping[str, str], limit: float) -> None:
@@ -48,6 +52,7 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
     log: gets what the kernel and its processes print, and the traceback of a failure. variables: of the kernel's environment, beside this
     process's. limit: seconds. The kernel is the head of a process group, and ends when this process does. Raises NotebookError.
     """
+    papermill = _papermill()
     parameters = {} if profile == "quick" else {"profile": profile}  # quick is what the notebook says itself
     over, left = threading.Event(), threading.Event()
     at_work: list[NotebookClient] = []
@@ -57,7 +62,7 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
         if any(word.get("source") == "ask_exit" for word in execute_reply["content"].get("payload", [])):
             left.set()  # exit() and quit(), which end the kernel and count as done
 
-    def run(client: NotebookClient) -> None:
+    def run(client: "NotebookClient") -> None:
         client.on_cell_executed = replied
         at_work.append(client)
         _AT_WORK.add(client)
@@ -86,7 +91,8 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
             raise NotebookError(f"{error.ename}: {error.evalue}".splitlines()[0]) from None
         if left.is_set():
             raise NotebookError(EXITED) from None
-        raise NotebookError("its kernel died, out of memory perhaps" if isinstance(error, DeadKernelError) else str(error)) from None
+        died = type(error).__name__ == "DeadKernelError"
+        raise NotebookError("its kernel died, out of memory perhaps" if died else str(error)) from None
     finally:
         clock.cancel()
         if draft.exists():
@@ -94,7 +100,7 @@ def execute(path: Path, output: Path, log: Path, *, profile: str, variables: Map
         _AT_WORK.difference_update(at_work)
 
 
-def _refuse_exits(book: NotebookNode) -> None:
+def _refuse_exits(book: "NotebookNode") -> None:
     """papermill takes `sys.exit(0)` for a good end, though the cells after it did not run."""
     for cell in book.cells:
         for out in cell.get("outputs", []):
@@ -108,7 +114,7 @@ def stop_all() -> None:
         _kill(client)
 
 
-def _kill(client: NotebookClient) -> None:
+def _kill(client: "NotebookClient") -> None:
     pid = getattr(getattr(client.km, "provisioner", None), "pid", None)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if pid:

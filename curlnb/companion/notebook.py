@@ -11,9 +11,9 @@ from IPython.display import display
 from matplotlib.figure import Figure
 
 from curlnb.companion import ledger as ledgers
-from curlnb.companion import notebooks, reproduce
+from curlnb.companion import notebooks
 from curlnb.data import datasets
-from curlnb.runs import environment
+from curlnb.runs import environment, provenance
 from curlnb.runs.boundary import check_environment
 from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
@@ -143,7 +143,7 @@ def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFra
 def contents() -> pd.DataFrame:
     """All notebooks in reading order: title, data at quick, and the seconds that the committed reference took."""
     rows = []
-    times = reproduce.reference_provenance("quick").get("notebook_seconds", {})
+    times = provenance.of_reference("quick").get("notebook_seconds", {})
     for path in notebooks.find():
         name = notebooks.name_of(path)
         try:

@@ -22,16 +22,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks
 from curlnb.companion.notebooks import name_of
-from curlnb.companion.reproduce import changed, inputs_of, read_json, read_status
+from curlnb.companion.reproduce import changed, inputs_of, read_status
 from curlnb.data import control_frames
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.experiment import Experiment
-from curlnb.runs.files import write_atomically, write_json
+from curlnb.runs.files import read_json, write_atomically, write_json
 from curlnb.runs.store import Record, Store, read_reference, reference_place
 
 ROTATION = 10  # commits within which the sample of `make test` reaches every experiment
@@ -221,6 +220,8 @@ def write_runs(found: Iterable[Record], target: Path) -> None:
 
 def write_executed(executed: Path, target: Path) -> None:
     """Put an executed notebook's outputs into the committed one, without what differs from machine to machine."""
+    import nbformat  # two seconds, which only this needs
+
     book = nbformat.read(executed, as_version=4)
     book.metadata = {name: book.metadata[name] for name in ("curlnb", "kernelspec", "language_info") if name in book.metadata}
     book.metadata.get("language_info", {}).pop("version", None)

@@ -106,7 +106,7 @@ def _schedule(todo: Mapping[Path, notebooks.Needs], cores: int, jobs: int | None
 
 def _longest_first(paths: list[Path], status: "_Status") -> list[Path]:
     """Ordered by the seconds that they took here or for the reference, so that no long one is left over at the end."""
-    reference = reference_provenance("quick").get("notebook_seconds", {})
+    reference = provenance.of_reference("quick").get("notebook_seconds", {})
     return sorted(paths, key=lambda path: status.get(name_of(path)).get("longest") or reference.get(name_of(path), math.inf), reverse=True)
 
 
@@ -162,7 +162,7 @@ def _states(path: Path) -> tuple[dict[str, dict[str, Any]], str]:
         return {}, ""
     states, why = {}, ""
     try:
-        sealed = read_json(path)
+        sealed = files.read_json(path)
     except (ValueError, IsADirectoryError) as error:
         return {}, str(error) if isinstance(error, ValueError) else "it is a folder"
     for name, state in sealed.items():
@@ -176,17 +176,6 @@ def _states(path: Path) -> tuple[dict[str, dict[str, Any]], str]:
     return states, why
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. ValueError, with the path, for a file that holds none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: it holds {type(value).__name__}, not an object")
-    return value
-
-
 def read_status(path: Path) -> dict[str, dict[str, Any]]:
     """What became of each notebook, by name; empty where there is no file. ValueError, with the path, for a damaged one."""
     states, why = _states(path)
@@ -198,7 +187,7 @@ def read_status(path: Path) -> dict[str, dict[str, Any]]:
 def _has_provenance(results: Path) -> bool:
     path = results / "provenance.json"
     try:
-        return path.exists() and bool(read_json(path))
+        return path.exists() and bool(files.read_json(path))
     except (ValueError, IsADirectoryError) as error:
         files.set_aside(path, printable(error))
         return False
@@ -225,12 +214,6 @@ def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
     """The seconds that the finished notebooks took of the whole machine: one on half of its cores counts half."""
     cores = os.cpu_count() or 1
     return sum(state["seconds"] * state.get("cores", cores) / cores for state in states.values() if state["state"] == "done")
-
-
-def reference_provenance(profile: str) -> dict[str, Any]:
-    """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
-    path = environment.reference_folder() / profile / "provenance.json"
-    return read_json(path) if path.exists() else {}
 
 
 def inputs_of(path: Path, profile: str) -> str:

@@ -152,6 +152,22 @@ def place_of(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object without a seal. ValueError, with the path, for a file that holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {_plain(str(error))})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: it holds {type(value).__name__}, not an object")
+    return value
+
+
+def _plain(text: str) -> str:
+    """Without what could steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """A JSON object, sealed for its place."""
     write_json(path, seal(value, place_of(path)))
@@ -236,8 +252,8 @@ def set_aside(path: Path, why: str) -> None:
 
 
 def say(what: str) -> None:
-    """A line for whoever runs the command or reads its log, without what could steer a terminal."""
-    line = "curlnb: " + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in what)
+    """A line for whoever runs the command or reads its log."""
+    line = f"curlnb: {_plain(what)}"
     environment.log(line)
     print(line, file=sys.stderr)
 

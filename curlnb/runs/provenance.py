@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from curlnb.runs import devices
-from curlnb.runs.environment import dry, home, threads
+from curlnb.runs.environment import dry, home, reference_folder, threads
+from curlnb.runs.files import read_json
 
 
 def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,6 +55,12 @@ def _cpu_name() -> str:
             return subprocess.run(name, capture_output=True, text=True).stdout.strip() or platform.processor()
         except OSError:
             return platform.processor() or platform.machine()
+
+
+def of_reference(profile: str) -> dict[str, Any]:
+    """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
+    path = reference_folder() / profile / "provenance.json"
+    return read_json(path) if path.exists() else {}
 
 
 @functools.cache
