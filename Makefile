@@ -47,7 +47,7 @@ restamp: setup       ## after a pure refactoring: recompute a run a branch, rene
 
 lock: setup          ## resolve requirements.lock and tools/uv.lock again
 	@$(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \
-		--extra dev --extra graphs --extra control --extra cluster pyproject.toml -o requirements.lock
+		--all-extras pyproject.toml -o requirements.lock
 	@echo uv | $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header \
 		--no-deps --no-annotate - -o tools/uv.lock
 

@@ -30,7 +30,7 @@ def test_environment_yml_agrees_with_pyproject():
     python = next(line for line in listed if isinstance(line, str) and line.startswith("python"))
     pip = next(line["pip"] for line in listed if isinstance(line, dict))
     assert python == "python" + PROJECT["requires-python"]
-    assert pip == [*PROJECT["dependencies"], "--editable .[graphs]"]
+    assert pip == [*PROJECT["dependencies"], "--editable .[notebooks,graphs]"]
 
 
 def test_the_lock_holds_every_dependency_with_hashes_and_names_no_index():
