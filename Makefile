@@ -13,7 +13,7 @@ RUN = $(BIN)/python -m curlnb
 
 help:                ## this list
 	@grep -E '^[a-z]+: .*## |^[a-z]+: +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /@/' | awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
-	@echo "  with PROFILE=quick|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=n notebooks at a time"
+	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=n notebooks at a time"
 
 setup:               ## install everything into .venv (the other commands do it when needed)
 	@$(PYTHON) tools/bootstrap.py

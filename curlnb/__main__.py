@@ -195,7 +195,12 @@ def _minutes(profile: str) -> str:
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
-    built_for = {"quick": "at most 60 on two cores", "gpu": "at most 10 a run on a data-centre GPU", "paper": "days of one GPU a figure"}
+    built_for = {
+        "quick": "at most 60 on two cores",
+        "night": "a night of two cores",
+        "gpu": "at most 10 a run on a data-centre GPU",
+        "paper": "days of one GPU a figure",
+    }
     return "; ".join(said) or f"not measured yet; built for {built_for[profile]}"
 
 

@@ -218,3 +218,22 @@ def means_with_intervals(
     axis.set_xticks(range(len(places)), [str(place) for place in places])
     axis.margins(x=0.08)
     return offsets
+
+
+def curves_and_gaps(curves: pd.DataFrame, arms: str, base: str, said: str, measure: str = "knn") -> Figure:
+    """Left, `measure` against epochs, a line for each value of the column `arms`; right, its difference from `base`, paired by seed.
+
+    curves: columns `arms`, seed, epoch and `measure`, one row a measurement. Means with 95% t-intervals over seeds. said: the axis label.
+    """
+    by_seed = curves.pivot_table(measure, ["epoch", "seed"], arms, sort=False)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+    for axis, table in zip(axes, (by_seed, by_seed.drop(columns=base).sub(by_seed[base], axis=0)), strict=True):
+        for name in table:
+            mean, low, high = np.array([mean_and_interval(of.dropna()) for _, of in table[name].groupby("epoch")]).T
+            epochs = table.index.unique("epoch") * (0.97 + 0.02 * list(by_seed).index(name))  # so that bars do not hide each other
+            axis.errorbar(epochs, mean, [mean - low, high - mean], fmt="o-", capsize=3, label=name, color=f"C{list(by_seed).index(name)}")
+    axes[1].axhline(0, color="0.3", linewidth=1)
+    axes[0].set(xlabel="epochs", ylabel=said)
+    axes[1].set(xlabel="epochs", ylabel=f"minus that of {base}, points")
+    axes[0].legend()
+    return figure

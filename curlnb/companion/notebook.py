@@ -18,7 +18,7 @@ from curlnb.runs.boundary import check_environment
 from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
-PROFILES = ("quick", "gpu", "paper")
+PROFILES = ("quick", "night", "gpu", "paper")
 
 
 class Settings:
@@ -57,7 +57,8 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
     """The settings of `profile` among those given by name, and the plots' style set.
 
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it saves is filed under it.
-    profiles: quick=dict(...), gpu=dict(...), paper=dict(...), all with the same names. dry: values that take the place of the profile's in
+    profiles: quick=dict(...), gpu=dict(...), paper=dict(...), and night=dict(...) where the notebook has something to decide in a night of
+    two cores, all with the same names. dry: values that take the place of the profile's in
     a dry run (CURLNB_DRY=1), which only shows that the code runs. ValueError for an unknown profile, for a setting that one profile lacks,
     and for one of `dry` that they do not have.
     """

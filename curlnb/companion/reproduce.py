@@ -28,7 +28,7 @@ from curlnb.runs.devices import default_device
 from curlnb.runs.files import write_json
 
 MOST_ABREAST = 4  # notebooks at a time unless asked for otherwise: each takes up to a GB
-LIMIT_MINUTES = {"quick": 60, "gpu": 24 * 60, "paper": 60 * 24 * 60}
+LIMIT_MINUTES = {"quick": 60, "night": 24 * 60, "gpu": 24 * 60, "paper": 60 * 24 * 60}
 
 
 def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int | None = None, limit_minutes: float | None = None) -> int:
@@ -54,6 +54,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     start = time.monotonic()
     status = _Status(results / "status.json")
     judged = ledger.read_all(results)["notebook"].value_counts()
+    paths = _with_profile(paths, profile)
     todo: dict[Path, notebooks.Needs] = {}
     for path in paths:
         name = name_of(path)
@@ -90,6 +91,21 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         log = status.get(name)["log"]
         print(f"FAILED {name}: {status.get(name)['error']}" + (f" (log: {results / log})" if log else ""))
     return len(failed)
+
+
+def _with_profile(paths: list[Path], profile: str) -> list[Path]:
+    """Those of the notebooks that have settings for the profile: all have quick, gpu and paper, some have night."""
+    if profile != "night":
+        return paths
+    kept = []
+    for path in paths:
+        with contextlib.suppress(ValueError, OSError):  # what is damaged is said when its turn comes
+            if profile not in notebooks.settings_of(path)[1]:
+                continue
+        kept.append(path)
+    if len(kept) < len(paths):
+        print(f"  {len(kept)} of {len(paths)} notebooks have settings for {profile}; the others have nothing to add to quick there")
+    return kept
 
 
 def _schedule(todo: Mapping[Path, notebooks.Needs], cores: int, jobs: int | None) -> list[tuple[list[Path], int]]:

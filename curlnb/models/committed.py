@@ -1,0 +1,45 @@
+"""Encoders that were trained at night and are committed, so that embeddings can be explored without training."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load
+
+from curlnb.models.encoders import SimCLR, encoder, projection_head
+from curlnb.runs import environment
+
+
+def folder() -> Path:
+    """data/encoders/: a safetensors file each, and encoders.json, which says how each was trained and what it scored."""
+    return environment.home() / "data" / "encoders"
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """By name: parameters and seed of the run, its identity, its metrics, the commit, the machine, and the file's sha256."""
+    path = folder() / "encoders.json"
+    if not path.exists():
+        raise FileNotFoundError(f"no committed encoders at {path}: they come with the repository, which CURLNB_HOME must name")
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def pretrained(name: str) -> SimCLR:
+    """A committed network, in evaluation mode on the CPU: normalised images [n, 3, 32, 32] -> (features [n, 128], projections [n, 128]).
+
+    name: the objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard" (beta 1, tau+ 0.1), on CIFAR-10 without
+    its labels (`unbiased` chooses negatives by them); see `catalogue`. Images are normalised by `data.augment.normalise`.
+    ValueError for an unknown name, or a file that is not the committed one.
+    """
+    about = catalogue()
+    if name not in about:
+        raise ValueError(f"no committed encoder {name!r}; there are {', '.join(about)}")
+    path = folder() / f"{name}.safetensors"
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != about[name]["sha256"]:
+        raise ValueError(f"{path} is not the committed file: restore it, with `git checkout` say")
+    body, dim = encoder(about[name]["parameters"]["encoder"])
+    model = SimCLR(body, projection_head(dim))
+    model.load_state_dict(load(content))
+    return model.eval()

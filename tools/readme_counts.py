@@ -1,0 +1,59 @@
+"""Renew the table of verdicts in README.md from the committed references: `python tools/readme_counts.py`. A test says when to."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+BEGIN, END = "<!-- counts: made by tools/readme_counts.py -->\n", "<!-- end of counts -->\n"
+KINDS = {
+    "experiment": "experiments",
+    "theorem": "theorems",
+    "proof step": "steps of proofs",
+    "text": "what the text says",
+    "released code": "the released code",
+    "ours": "our own questions",
+}
+"""The kinds of claims, and what a reader calls them."""
+MANY = {"holds": "hold", "fails": "fail", "proof step fails": "proof steps fail"}
+"""The verdicts that have a form of their own for more than one claim."""
+PAPERS = {"arora2019": "CURL (2019)", "chuang2020": "debiased (2020)", "robinson2021": "hard negatives (2021)", "curlnb": "this companion"}
+
+
+def table(evidence: pd.DataFrame) -> str:
+    """Kinds down, papers across: how many groups of claims have which verdict, as a Markdown table."""
+    from curlnb.companion.formatting import MARKS
+    from curlnb.companion.ledger import once
+
+    counts = once(evidence).groupby(["kind", "paper", "verdict"]).size()
+    papers = [paper for paper in PAPERS if paper in evidence["paper"].to_numpy()]
+
+    def cell(kind: str, paper: str) -> str:
+        found = {verdict: counts[kind, paper, verdict] for verdict in MARKS if (kind, paper, verdict) in counts}
+        return ", ".join(f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in found.items())
+
+    lines = ["| | " + " | ".join(PAPERS[paper] for paper in papers) + " |", "|---" * (len(papers) + 1) + "|"]
+    lines += [f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |" for kind, said in KINDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def renewed(readme: str, made: str) -> str:
+    """The README's text with `made` in the place of its table."""
+    before, _, rest = readme.partition(BEGIN)
+    old, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"README.md has lost the lines {BEGIN.strip()} and {END.strip()}, between which the table of verdicts stands")
+    return before + BEGIN + made + END + after
+
+
+def main() -> None:
+    os.environ["CURLNB_REFERENCE"] = "1"  # the committed evidence alone
+    from curlnb.companion.ledger import best_evidence
+
+    README.write_text(renewed(README.read_text(encoding="utf-8"), table(best_evidence())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
