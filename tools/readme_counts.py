@@ -42,7 +42,7 @@ def table(evidence: pd.DataFrame) -> str:
 def renewed(readme: str, made: str) -> str:
     """The README's text with `made` in the place of its table."""
     before, _, rest = readme.partition(BEGIN)
-    old, found, after = rest.partition(END)
+    _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"README.md has lost the lines {BEGIN.strip()} and {END.strip()}, between which the table of verdicts stands")
     return before + BEGIN + made + END + after

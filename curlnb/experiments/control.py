@@ -1,7 +1,8 @@
 """Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
 
 import copy
-from dataclasses import dataclass, replace
+import time
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from curlnb.runs.store import Run
 CHANNELS = 3 * STACK
 MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
 EVALUATION, HELD_OUT = 1_000_000, 500_000  # seeds of episodes from here on are not trained on
+CHECKPOINT_SECONDS = 60.0  # between checkpoints of an agent, which hold its replay buffer
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)  # of the readout, per sample
 
 
@@ -202,7 +204,7 @@ def curl_sac(
     """Train the agent on a task, from pixels.
 
     contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The learning rate is the task's
-    (`control_frames.TASKS`). A run is kept when it is finished; a killed one begins again.
+    (`control_frames.TASKS`). A killed run goes on from the end of an episode.
     Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each,
     of the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
     score_curve; clamped, the mean share of anchors on the floor over the last tenth of the updates.
@@ -226,15 +228,20 @@ def curl_sac(
     def mean_policy(observed: Tensor) -> np.ndarray:
         return agent.act(control_frames.centre_crop(observed.to(run.device), size))[0].cpu().numpy()
 
-    random_score = measure(lambda _: draws.uniform(-1, 1, actions))
-    scores, at, returns, clamped = [measure(mean_policy)], [0], [], []
-    done, episode = 0, 0
-    while done < total:
-        frame, over, total_reward = world.reset(1_000 * seed + episode), False, 0.0
+    resumed = run.load_checkpoint()
+    if resumed:
+        clamped = _restore(*resumed, learner, replay, generator, draws)
+        so_far = _SoFar(**resumed[1]["so_far"])
+    else:
+        clamped, random_score = [], measure(lambda _: draws.uniform(-1, 1, actions))
+        so_far = _SoFar(random_score, [measure(mean_policy)], [0])
+    saved = time.monotonic()
+    while so_far.done < total:
+        frame, over, total_reward = world.reset(1_000 * seed + so_far.episode), False, 0.0
         replay.begin(frame)
         stack = [frame] * STACK
-        while not over and done < total:
-            if done < practice.initial:
+        while not over and so_far.done < total:
+            if so_far.done < practice.initial:
                 action = draws.uniform(-1, 1, actions)
             else:
                 told = _learn(learner, replay.sample(practice.batch, generator), size, generator, loss if contrastive else None)
@@ -244,23 +251,79 @@ def curl_sac(
             frame, reward, discount, over = world.step(action)
             replay.add(torch.as_tensor(action, dtype=torch.float32), reward, discount, frame)
             stack = [*stack[1:], frame]
-            total_reward, done = total_reward + reward, done + 1
-            run.progress(done / total, 1.0)
+            total_reward, so_far.done = total_reward + reward, so_far.done + 1
+            run.progress(so_far.done / total, 1.0)
         if over:
-            returns.append(total_reward / MOST)
-        episode += 1
-        if done >= total or repeat * done >= at[-1] + practice.evaluate_every:
-            scores.append(measure(mean_policy))
-            at.append(repeat * done)
+            so_far.returns.append(total_reward / MOST)
+        so_far.episode += 1
+        if so_far.done >= total or repeat * so_far.done >= so_far.at[-1] + practice.evaluate_every:
+            so_far.scores.append(measure(mean_policy))
+            so_far.at.append(repeat * so_far.done)
+        if so_far.done < total and time.monotonic() - saved > CHECKPOINT_SECONDS:
+            run.save_checkpoint(*_state(so_far, clamped, learner, replay, generator, draws))
+            saved = time.monotonic()
     last = clamped[-max(1, len(clamped) // 10) :]
     return {
-        "score": scores[-1],
-        "random": random_score,
-        "score_curve": scores,
-        "steps_curve": at,
-        "training_curve": returns,
+        "score": so_far.scores[-1],
+        "random": so_far.random,
+        "score_curve": so_far.scores,
+        "steps_curve": so_far.at,
+        "training_curve": so_far.returns,
         "clamped": float(torch.stack(last).mean()) if last else 0.0,
     }
+
+
+@dataclass
+class _SoFar:
+    """Where an agent's training stands at the end of an episode: scores and the simulator steps of each, returns, actions and episodes."""
+
+    random: float
+    scores: list[float]
+    at: list[int]
+    returns: list[float] = field(default_factory=list)
+    done: int = 0
+    episode: int = 0
+
+
+REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")  # the tensors of a replay buffer
+
+
+def _state(
+    so_far: _SoFar, clamped: list[Tensor], learner: Learner, replay: control_frames.Replay, generator: torch.Generator, draws: Any
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that decides the rest of a training, between two episodes, as tensors and JSON. An episode follows from its seed."""
+    tensors = {f"agent/{name}": tensor for name, tensor in learner.agent.state_dict().items()}
+    for name, optimizer in learner.optimizers.items():
+        for index, values in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{name}/{index}/{key}": value for key, value in values.items()}
+    tensors |= {f"replay/{name}": getattr(replay, name) for name in REPLAYED}
+    tensors |= {"generator": generator.get_state(), "clamped": torch.stack(clamped) if clamped else torch.zeros(0)}
+    return tensors, {"so_far": asdict(so_far), "next": replay.next, "steps": learner.steps, "draws": draws.bit_generator.state}
+
+
+def _restore(
+    tensors: dict[str, Tensor],
+    state: dict[str, Any],
+    learner: Learner,
+    replay: control_frames.Replay,
+    generator: torch.Generator,
+    draws: Any,
+) -> list[Tensor]:
+    """Put everything back as `_state` found it. Returns the shares on the floor so far."""
+    learner.agent.load_state_dict({name.removeprefix("agent/"): t for name, t in tensors.items() if name.startswith("agent/")})
+    for name, optimizer in learner.optimizers.items():
+        found: dict[int, dict[str, Tensor]] = {}
+        for path, tensor in tensors.items():
+            if path.startswith(f"optimizer/{name}/"):
+                index, key = path.split("/")[2:]
+                found.setdefault(int(index), {})[key] = tensor
+        optimizer.load_state_dict({"state": found, "param_groups": optimizer.state_dict()["param_groups"]})
+    for name in REPLAYED:
+        getattr(replay, name).copy_(tensors[f"replay/{name}"])
+    replay.next, learner.steps = state["next"], state["steps"]
+    generator.set_state(tensors["generator"].cpu())
+    draws.bit_generator.state = state["draws"]
+    return list(tensors["clamped"])
 
 
 def _learn(

@@ -221,6 +221,43 @@ def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
     assert found["score"] > 0.8 > found["random"] + 0.15
 
 
+class Stopped(Exception):
+    """The process was killed here."""
+
+
+def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
+    """Killed twice, in the middle of an episode: the run goes on from the end of the episode before."""
+    steps_left = [10**9]
+
+    class Killed(Dot):
+        def step(self, action):
+            steps_left[0] -= 1
+            if steps_left[0] < 0:
+                raise Stopped
+            return super().step(action)
+
+    monkeypatch.setattr(control_frames, "make", lambda name, shrink: Killed())
+    monkeypatch.setattr(experiments, "CHECKPOINT_SECONDS", 0.0)
+    parameters = dict(
+        tau_plus=0.1, positives=2, environment_steps=8_000, evaluate_every=2_000, episodes=2, initial=30, batch=8, capacity=90
+    )
+    parameters = experiments.curl_sac.parameters(parameters | dict(shrink=4, filters=4, layers=2, hidden=16, features=8))
+
+    def call(folder):
+        torch.manual_seed(0)
+        return experiments.curl_sac.call(Run(folder, device=torch.device("cpu")), parameters, 0)
+
+    whole = call(tmp_path / "whole")
+    acted = 10**9 - steps_left[0]
+    for stop in (acted // 2, acted // 4):
+        steps_left[0] = stop
+        with pytest.raises(Stopped):
+            call(tmp_path / "killed")
+        steps_left[0] = 10**9
+    assert call(tmp_path / "killed") == whole
+    assert 10**9 - steps_left[0] < acted // 2  # and it did not begin again
+
+
 def test_the_agent_learned_cartpole_in_the_reference_runs():
     """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random policy, and rising from the untrained one."""
     runs = [record["metrics"] for record in reference.records() if record["experiment"] == "control.curl_sac"]
