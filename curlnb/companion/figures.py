@@ -218,3 +218,64 @@ def means_with_intervals(
     axis.set_xticks(range(len(places)), [str(place) for place in places])
     axis.margins(x=0.08)
     return offsets
+
+
+def pictures_by_seed(runs: pd.DataFrame, labels: Tensor, classes: Sequence[str], *, seeds: int = 2) -> Figure:
+    """The pictures of `runs` (columns objective, seed, picture_tsne, picture_points, picture_knn10, picture_silhouette): a row a seed, a
+    column an objective, colours by class.
+
+    t-SNE leaves rotation and reflection open: each picture is turned to lie on the first one as well as it can.
+    """
+    first = np.array(runs["picture_tsne"].iloc[0], dtype=float)
+    axes_of_first = np.linalg.svd(first, full_matrices=False)[2]
+    target = first @ axes_of_first.T  # its longer side lies
+    names, rows = list(dict.fromkeys(runs["objective"])), sorted(runs["seed"].unique())[:seeds]
+    figure, axes = plt.subplots(len(rows), len(names), figsize=(13, 2.9 * len(rows) + 0.5), squeeze=False, layout="constrained")
+    for axis, (seed, name) in zip(axes.flat, [(seed, name) for seed in rows for name in names], strict=True):
+        run = runs[(runs["objective"] == name) & (runs["seed"] == seed)].iloc[0]
+        places = np.array(run["picture_tsne"], dtype=float)
+        u, _, v = np.linalg.svd(places.T @ target)
+        x, y = (places @ u @ v).T
+        of = labels[torch.as_tensor(run["picture_points"])].numpy()
+        for c, (label, colour) in enumerate(zip(classes, sns.color_palette("tab10", len(classes)), strict=True)):
+            axis.scatter(x[of == c], y[of == c], s=15, color=colour, linewidth=0, label=label)
+        about = f"kNN {100 * run['picture_knn10']:.0f}%, silhouette {run['picture_silhouette']:.2f}"
+        axis.set(title=f"{name}, seed {seed}: {about}", xticks=[], yticks=[], aspect="auto")
+        axis.margins(0.02)
+    look: dict[str, Any] = dict(ncols=min(10, len(classes)), frameon=False, markerscale=2)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", **look)
+    return figure
+
+
+def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float]) -> Figure:
+    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>): means over seeds with 95% intervals; a
+    dashed line at `floor`, the untrained encoder's features."""
+    figure, axes = plt.subplots(1, len(measures), figsize=(6 * len(measures), 3.8), squeeze=False, layout="constrained")
+    for axis, (measure, said) in zip(axes[0], measures.items(), strict=True):
+        parts = [runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"]) for where in ("features", "picture")]
+        means_with_intervals(axis, pd.concat(parts), "objective", "value", "where")
+        axis.axhline(floor[measure], color="0.4", linestyle="--", linewidth=1, label="untrained, features")
+        axis.set(ylabel=said)
+    axes[0, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
+def gains_by_task(gains: pd.DataFrame, marks: Mapping[tuple[str, str], float], lines: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means with 95% intervals over seeds.
+
+    marks: published gains by arm and task, drawn as diamonds; lines: by name, what other arms are above the control, by task.
+    """
+    tasks = list(dict.fromkeys(gains["task"]))
+    figure, axes = plt.subplots(1, len(tasks), figsize=(3.1 * len(tasks) + 1.5, 3.9), squeeze=False, layout="constrained")
+    for axis, task in zip(axes[0], tasks, strict=True):
+        own = gains[gains["task"] == task]
+        offsets = means_with_intervals(axis, own, "task", "gain", "arm")
+        at, printed = [offset + 0.06 for offset in offsets.values()], [marks[arm, task] for arm in offsets]
+        axis.scatter(at, printed, marker="D", color="black", s=28, label="published")
+        axis.axhline(0, color="black", linewidth=1)
+        for (name, values), style in zip(lines.items(), ("--", ":"), strict=False):
+            axis.axhline(values[task], color="0.4", linestyle=style, linewidth=1.5, label=name)
+        axis.set(xlim=(-0.5, 0.5))
+    axes[0, 0].set_ylabel("accuracy minus the biased loss's (points)")
+    axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    return figure
