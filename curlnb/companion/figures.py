@@ -247,14 +247,18 @@ def pictures_by_seed(runs: pd.DataFrame, labels: Tensor, classes: Sequence[str],
     return figure
 
 
-def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float]) -> Figure:
-    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>): means over seeds with 95% intervals; a
-    dashed line at `floor`, the untrained encoder's features."""
+def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float] | pd.Series) -> Figure:
+    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>): means over seeds with 95% intervals.
+
+    measures: what the vertical axis says, by measure; floor: the same columns of an untrained encoder, drawn as dashed lines.
+    """
     figure, axes = plt.subplots(1, len(measures), figsize=(6 * len(measures), 3.8), squeeze=False, layout="constrained")
     for axis, (measure, said) in zip(axes[0], measures.items(), strict=True):
-        parts = [runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"]) for where in ("features", "picture")]
+        names = ("features", "picture")
+        parts = [runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"]) for where in names]
         means_with_intervals(axis, pd.concat(parts), "objective", "value", "where")
-        axis.axhline(floor[measure], color="0.4", linestyle="--", linewidth=1, label="untrained, features")
+        for i, where in enumerate(names):
+            axis.axhline(floor[f"{where}_{measure}"], color=f"C{i}", linestyle="--", linewidth=1, label=f"untrained, {where}")
         axis.set(ylabel=said)
     axes[0, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return figure
