@@ -218,3 +218,54 @@ def means_with_intervals(
     axis.set_xticks(range(len(places)), [str(place) for place in places])
     axis.margins(x=0.08)
     return offsets
+
+
+def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str) -> Figure:
+    """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm, base): filled the arm, outlined the base.
+
+    runs: indexed by arm, with the columns projections_same and projections_different (the shares of equal bins over [-1, 1]) and
+    projections_overlap, as `experiments.representations.look` returns them.
+    """
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), sharex=True, squeeze=False, layout="constrained")
+    for axis, (arm, base) in zip(axes.flat, panels, strict=True):
+        for kind, colour in (("same", "C0"), ("different", "C1")):
+            was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
+            edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
+            axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=colour)
+            axis.stairs(per_unit * was, edges, color=colour, linestyle="--", linewidth=1.2)
+        was, now = (runs.loc[name, "projections_overlap"] for name in (base, arm))
+        axis.set_title(f"{arm} over {base}: overlap {was:.3f} → {now:.3f}", fontsize="medium")
+    for axis in axes[-1]:
+        axis.set_xlabel("cosine similarity")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("density")
+    marks: list[Artist] = [plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45) for colour in ("C0", "C1")]
+    marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
+    names = ["pairs of one label", "pairs of two", "dashed: what it is laid over"]
+    figure.legend(marks, names, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(title)
+    return figure
+
+
+def negatives_of_anchors(data: Dataset, anchors: Sequence[int], rows: Mapping[str, Sequence[Sequence[int]]]) -> Figure:
+    """Anchors, each with rows of its negatives, all indices into `data`; a red frame marks a negative of the anchor's class.
+
+    anchors: [A]; rows: for each row's name the indices [A][n].
+    """
+    named = [(anchor, name, chosen[at]) for at, anchor in enumerate(anchors) for name, chosen in rows.items()]
+    wide = len(named[0][2])
+    figure, axes = plt.subplots(len(named), wide + 1, figsize=(wide + 1.8, 1.05 * len(named)), squeeze=False)
+    for number, (line, (anchor, name, chosen)) in enumerate(zip(axes, named, strict=True)):
+        first = number % len(rows) == 0
+        for column, (axis, index) in enumerate(zip(line, (anchor, *chosen), strict=True)):
+            axis.set(xticks=[], yticks=[])
+            for spine in axis.spines.values():
+                false = column and data.labels[index] == data.labels[anchor]
+                spine.set(visible=True, color=RED if false else "white", linewidth=4)
+            if column or first:
+                axis.imshow(data.images[index].permute(1, 2, 0))
+            else:
+                axis.patch.set_visible(False)
+        line[0].set_ylabel(f"{data.classes[data.labels[anchor]]}:\n{name}" if first else name, rotation=0, ha="right", va="center")
+    return figure
