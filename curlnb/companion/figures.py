@@ -234,8 +234,8 @@ def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], col
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
             axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=colour)
             axis.stairs(per_unit * was, edges, color=colour, linestyle="--", linewidth=1.2)
-        was, now = (runs.loc[name, "projections_overlap"] for name in (base, arm))
-        axis.set_title(f"{arm} over {base}: overlap {was:.3f} → {now:.3f}", fontsize="medium")
+        overlaps = " → ".join(f"{runs.loc[name, 'projections_overlap']:.3f}" for name in (base, arm))
+        axis.set_title(f"{arm} over {base}: overlap {overlaps}", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel("cosine similarity")
     for axis in axes[:, 0]:
