@@ -218,3 +218,69 @@ def means_with_intervals(
     axis.set_xticks(range(len(places)), [str(place) for place in places])
     axis.margins(x=0.08)
     return offsets
+
+
+def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]]]) -> Figure:
+    """Unit vectors [C, 3] on the sphere, a panel for each (title, vectors, elevation and azimuth in degrees): each vector is joined to its
+    nearest ones, in orange where they are farther than the least distance of all."""
+    azimuth, polar = np.mgrid[0 : 2 * np.pi : 30j, 0 : np.pi : 16j]
+    ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
+    blue, orange = sns.color_palette("colorblind")[:2]
+    figure = plt.figure(figsize=(15, 3.8))
+    for place, (title, v, view) in enumerate(pictures, 1):
+        axis: Any = figure.add_subplot(1, len(pictures), place, projection="3d")
+        axis.plot_wireframe(*ball, color="0.9", linewidth=0.3, zorder=0)
+        distance = (v[:, None] - v).norm(dim=-1) + 9 * torch.eye(len(v))
+        for c, k in (distance <= distance.amin(1, keepdim=True) + 2e-3).nonzero().tolist():
+            colour = orange if distance[c, k] > distance.min() + 0.02 else "0.25"
+            axis.plot(*torch.stack([v[c], v[k]]).T, color=colour, linewidth=1.6)
+        axis.scatter(*v.T, s=70, color=blue, depthshade=False, edgecolor="white", zorder=5)
+        axis.set(title=title, box_aspect=(1, 1, 1), xlim=(-0.8, 0.8), ylim=(-0.8, 0.8), zlim=(-0.8, 0.8))
+        axis.view_init(*view)
+        axis.axis("off")
+    figure.subplots_adjust(wspace=0, left=0, right=1)
+    return figure
+
+
+def merging_classes(
+    closed: tuple[np.ndarray, np.ndarray, np.ndarray], marks: np.ndarray, nearest: np.ndarray, sums: pd.DataFrame, crowd: Tensor
+) -> Figure:
+    """Left, distances to the nearest class by the share of one common class: closed forms (shares, common, rare) and, as rings, those of an
+    optimiser, `nearest` [marks, 2]; middle, `sums` by number of classes, a column a curve; right, class vectors [C, 2] on the circle."""
+    colours = sns.color_palette("colorblind")
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), gridspec_kw={"wspace": 0.25, "width_ratios": [1, 1, 0.8]})
+    for column, name in enumerate(("common class", "rare classes")):
+        axes[0].plot(closed[0], closed[1 + column], color=colours[column], label=f"{name}, closed form")
+        rings = dict(linestyle="none", marker="o", markerfacecolor="none", color="0.2")
+        axes[0].plot(marks, nearest[:, column], label="optimiser" if column else None, **rings)
+    axes[0].set(xlabel=r"share $\rho_1$ of the common class", ylabel="distance to the nearest class", title="Three classes, one common")
+    for (name, values), style, colour in zip(sums.items(), ("s--", "o-"), ("0.4", colours[2]), strict=True):
+        axes[1].plot(sums.index, values, style, color=colour, label=name)
+    axes[1].set(xlabel="number of classes on a circle", ylabel="sum of squared nearest distances", title="Equally likely classes", ylim=0)
+    for axis in axes[:2]:
+        axis.legend(fontsize=10)
+    sites, counts = torch.unique((crowd * 1e3).round() / 1e3 + 0.0, dim=0, return_counts=True)
+    axes[2].add_patch(plt.Circle((0, 0), 1, fill=False, color="0.7"))
+    for site, count in zip(sites.tolist(), counts.tolist(), strict=True):
+        axes[2].plot(*site, "o", markersize=9 + 3 * count, color=colours[2])
+        axes[2].annotate(count, site, ha="center", va="center", color="white", fontweight="bold")
+    axes[2].set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", title=f"Where {len(crowd)} classes go")
+    axes[2].axis("off")
+    return figure
+
+
+def errors_and_bounds(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tuple[float, float]]]) -> Figure:
+    """For each title the errors of embeddings by their excess risk (columns excess, error), bounds as curves (indexed by excess, a column a
+    bound) and a star. Logarithmic axes: an error of 0 stands at the lower edge."""
+    colours = [sns.color_palette("colorblind")[k] for k in (3, 0, 2)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(13, 4.8), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
+    for axis, (title, (points, bounds, star)) in zip(axes[0], panels.items(), strict=True):
+        for (name, values), style, colour in zip(bounds.items(), ("-", "-", "--"), colours, strict=True):
+            axis.plot(values.where(values < 1e3), style, color=colour, linewidth=2, label=name)
+        axis.axhline(1, color="0.6", linewidth=1)
+        axis.scatter(points["excess"], points["error"].clip(lower=1e-5), s=9, color="0.3", alpha=0.6, label="measured (0 at the edge)")
+        axis.plot(*star, "*", color="gold", markeredgecolor="0.2", markersize=17, label="constant embedding")
+        axis.set(xscale="log", yscale="log", xlim=(1e-6, 1.05), ylim=(8e-6, 20), xlabel=r"excess risk $\varepsilon$", title=title)
+    axes[0, 0].set_ylabel("error of the 1-NN classifier")
+    axes[0, -1].legend(fontsize=9, loc="upper left")
+    return figure
