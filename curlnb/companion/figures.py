@@ -228,7 +228,7 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
     blue, orange = sns.color_palette("colorblind")[:2]
     figure = plt.figure(figsize=(15, 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
-        axis: Any = figure.add_subplot(1, len(pictures), place, projection="3d")
+        axis: Any = figure.add_subplot(1, len(pictures), place, projection="3d", computed_zorder=False)
         axis.plot_wireframe(*ball, color="0.9", linewidth=0.3, zorder=0)
         distance = (v[:, None] - v).norm(dim=-1) + 9 * torch.eye(len(v))
         for c, k in (distance <= distance.amin(1, keepdim=True) + 2e-3).nonzero().tolist():
