@@ -254,8 +254,8 @@ def merging_classes(
         rings = dict(linestyle="none", marker="o", markerfacecolor="none", color="0.2")
         axes[0].plot(marks, nearest[:, column], label="optimiser" if column else None, **rings)
     axes[0].set(xlabel=r"share $\rho_1$ of the common class", ylabel="distance to the nearest class", title="Three classes, one common")
-    for (name, values), style, colour in zip(sums.items(), ("s--", "o-"), ("0.4", colours[2]), strict=True):
-        axes[1].plot(sums.index, values, style, color=colour, label=name)
+    for (curve, values), style, colour in zip(sums.items(), ("s--", "o-"), ("0.4", colours[2]), strict=True):
+        axes[1].plot(sums.index, values, style, color=colour, label=curve)
     axes[1].set(xlabel="number of classes on a circle", ylabel="sum of squared nearest distances", title="Equally likely classes", ylim=0)
     for axis in axes[:2]:
         axis.legend(fontsize=10)
@@ -283,4 +283,37 @@ def errors_and_bounds(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tup
         axis.set(xscale="log", yscale="log", xlim=(1e-6, 1.05), ylim=(8e-6, 20), xlabel=r"excess risk $\varepsilon$", title=title)
     axes[0, 0].set_ylabel("error of the 1-NN classifier")
     axes[0, -1].legend(fontsize=9, loc="upper left")
+    return figure
+
+
+def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[str, float]) -> Figure:
+    """A row of two panels for each title: accuracy by number of negatives, and its gain over the first arm with the same seed and number.
+
+    Each table has one row a run, with the columns arm, N, seed and accuracy (%); the arm "untrained" is drawn as a line. Bars are 95% t
+    intervals over seeds. published: by data set the paper's gains at the largest N, drawn as stars.
+    """
+    figure, axes = plt.subplots(len(panels), 2, figsize=(14, 4.3 * len(panels)), squeeze=False, layout="constrained")
+    names = list(dict.fromkeys(arm for table in panels.values() for arm in table["arm"] if arm != "untrained"))
+    colour = dict(zip(names, ["0.25", *sns.color_palette("colorblind")], strict=False))
+    for (left, right), (title, table) in zip(axes, panels.items(), strict=True):
+        runs = table[table["arm"] != "untrained"].sort_values("N", kind="stable")
+        arms = list(dict.fromkeys(runs["arm"]))
+        colours = [colour[arm] for arm in arms]
+        means_with_intervals(left, runs, "N", "accuracy", "arm", colours=colours, joined=True)
+        floor = table.loc[table["arm"] == "untrained", "accuracy"].mean()
+        left.axhline(floor, color="0.4", linestyle="--", label="untrained encoder")
+        left.set(xlabel="negatives $N$", ylabel="linear accuracy (%)", title=title)
+        wide = runs.pivot(index=["N", "seed"], columns="arm", values="accuracy")[arms]
+        gains = wide.sub(wide[arms[0]], axis=0)[arms[1:]].melt(ignore_index=False, value_name="gain").dropna().reset_index()
+        at = means_with_intervals(right, gains, "N", "gain", "arm", colours=colours[1:], joined=True)
+        right.axhline(0, color=colours[0], linewidth=1.5)
+        for (dataset, gain), mark in zip(published.items(), "*Pd", strict=False):
+            x = gains["N"].nunique() - 0.9 + max(at.values())
+            right.plot(x, gain, mark, color="none", markeredgecolor="0.1", markersize=12, label=f"paper, hard on {dataset}")
+        right.set(xlabel="negatives $N$", ylabel="gain (points)", title=f"minus {arms[0]}, same seed and $N$")
+        marks: dict[str, Any] = {}
+        for axis in (left, right):
+            for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+                marks.setdefault(name, handle)
+        right.legend(list(marks.values()), list(marks), loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return figure

@@ -28,3 +28,20 @@ def test_a_single_run_has_no_interval():
     (_, _, (bars,)) = axis.containers[0]
     assert bars.get_segments()[0].tolist() == [[0.0, 3.0], [0.0, 3.0]]
     plt.close(figure)
+
+
+def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
+    """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike seeds would not be exact."""
+    rows = [("untrained", 0, 0, 30.0)]
+    for n, gain in ((510, 1.0), (62, 2.0)):
+        rows += [("SimCLR", n, seed, 40.0 + 10 * seed) for seed in (0, 1, 2)]
+        rows += [("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)]  # the third seed is not there yet
+    table = pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])
+    figure = figures.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
+    left, right = figure.axes
+    assert right.containers[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["62", "510"]
+    by_name = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
+    assert set(by_name) == {"untrained encoder", "SimCLR", "hard"}
+    assert set(by_name["untrained encoder"].get_ydata()) == {30.0}
+    plt.close(figure)
