@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgba
 
-from curlnb.companion import figures
+from curlnb.companion import figures, figures_hcl
 from curlnb.companion.statistics import t_interval
 from curlnb.data.images import Dataset
 
@@ -36,7 +36,7 @@ def test_a_single_run_has_no_interval():
 def test_a_red_frame_marks_the_negatives_of_the_anchors_class():
     pictures, labels = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
     data = Dataset("made", "test", pictures, labels, ("cat", "dog"), "made", stand_in=False)
-    figure = figures.negatives_of_anchors(data, [0], {"hardest": [[2, 1]], "random": [[3, 1]]})
+    figure = figures_hcl.negatives_of_anchors(data, [0], {"hardest": [[2, 1]], "random": [[3, 1]]})
     red = [axis.spines["left"].get_edgecolor() == to_rgba(figures.RED) for axis in figure.axes]
     assert red == [False, True, False, False, False, False]  # the anchor and its negatives, row by row
     plt.close(figure)
@@ -45,7 +45,7 @@ def test_a_red_frame_marks_the_negatives_of_the_anchors_class():
 def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
     shares = {"a": [0.0, 0.25, 0.75, 0.0], "b": [0.5, 0.5, 0.0, 0.0]}
     rows = [{"arm": arm, "projections_same": x, "projections_different": x[::-1], "projections_overlap": 0.5} for arm, x in shares.items()]
-    figure = figures.similarities_over(pd.DataFrame(rows).set_index("arm"), [("a", "b")], 1, "made")
+    figure = figures_hcl.similarities_over(pd.DataFrame(rows).set_index("arm"), [("a", "b")], 1, "made")
     drawn = {(patch.get_fill(), tuple(patch.get_data().values.tolist())) for patch in figure.axes[0].patches}
     assert drawn == {(fill, tuple(2 * x for x in y)) for fill, arm in ((True, "a"), (False, "b")) for y in (shares[arm], shares[arm][::-1])}
     plt.close(figure)
@@ -54,7 +54,7 @@ def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
 def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
     floor = [{"arm": "untrained", "beta": None, "accuracy": x} for x in (50.0, 53.0, 52.0)]
     arm = [{"arm": "hard", "beta": b, "accuracy": 60 + b} for b in (10.0, 0.0, 2.0)]
-    figure = figures.accuracy_by_beta(pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made")
+    figure = figures_hcl.accuracy_by_beta(pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made")
     axis = figure.axes[0]
     (band,) = axis.patches
     _, low, high = t_interval([50.0, 53.0, 52.0])
@@ -67,8 +67,24 @@ def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
 
 def test_published_gains_stand_at_the_sets_that_are_there():
     gains = pd.DataFrame({"dataset": ["A", "A", "B", "B"], "way": "hard", "gain": [1.0, 2.0, 3.0, 5.0]})
-    figure = figures.gains_by_set({"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points")
+    figure = figures_hcl.gains_by_set({"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points")
     for axis in figure.axes:
         (stars,) = (line for line in axis.lines if line.get_marker() == "*")
         assert stars.get_xydata().tolist() == [[0.6, 1], [0.6, 2]]
+
+
+def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
+    """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike seeds would not be exact."""
+    rows = [("untrained", 0, 0, 30.0)]
+    for n, gain in ((510, 1.0), (62, 2.0)):
+        rows += [("SimCLR", n, seed, 40.0 + 10 * seed) for seed in (0, 1, 2)]
+        rows += [("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)]  # the third seed is not there yet
+    table = pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])
+    figure = figures_hcl.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
+    left, right = figure.axes
+    assert right.containers[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["62", "510"]
+    by_name = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
+    assert set(by_name) == {"untrained encoder", "SimCLR", "hard"}
+    assert set(by_name["untrained encoder"].get_ydata()) == {30.0}
     plt.close(figure)
