@@ -121,7 +121,7 @@ def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], col
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of equal bins over [-1, 1]) and
     projections_overlap, as `experiments.representations.look` returns them.
     """
-    rows = -(-len(panels) // columns)
+    rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), sharex=True, squeeze=False, layout="constrained")
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
         for kind, colour in (("same", "C0"), ("different", "C1")):
@@ -129,7 +129,7 @@ def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], col
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
             axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=colour)
             axis.stairs(per_unit * was, edges, color=colour, linestyle="--", linewidth=1.2)
-        overlaps = " → ".join(f"{runs.loc[name, 'projections_overlap']:.3f}" for name in (base, arm))
+        overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
         axis.set_title(f"{arm} over {base}: overlap {overlaps}", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel("cosine similarity")
