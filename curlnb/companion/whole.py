@@ -89,7 +89,8 @@ class Whole:
 
     def text(self) -> str:
         finished, asked = self.counted()
-        runs = f"{finished} of {max(asked, self.runs)} runs" + ("" if self.runs else " so far")
+        most = max(asked, self.runs)
+        runs = f"{finished} of {most} runs" + ("" if self.runs else " so far") if most else ""
         return ", ".join(part for part in (f"whole: {self.done} of {self.total} notebooks", runs, self.left()) if part)
 
     def counted(self) -> tuple[int, int]:

@@ -72,6 +72,7 @@ def test_a_long_notebook_is_not_shared_and_an_unknown_one_is_taken_for_a_usual_o
 
 def test_a_file_gets_plain_lines(tmp_path, clock, capsys):
     state = Whole(TURNS, 0, 4, SECONDS, tmp_path, now=clock)
+    assert state.text() == "whole: 0 of 4 notebooks, about 12 min left"  # and of no run yet
     state.begin("a")
     state.say("    a images: 6 runs to do")
     clock.seconds = 300.0
