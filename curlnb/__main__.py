@@ -10,14 +10,22 @@ from typing import Any, NoReturn
 
 import torch
 
-from curlnb.companion import notebooks, reference, report, reproduce, restamp
-from curlnb.companion.formatting import printable
-from curlnb.companion.notebook import PROFILES
-from curlnb.data import datasets
-from curlnb.experiments import all_experiments
-from curlnb.runs import cluster, devices, distributed, environment, provenance
-from curlnb.runs.boundary import check_environment, check_seed
-from curlnb.runs.store import default_store
+from curlnb import __version__, extras
+
+try:
+    from curlnb.companion import notebooks, reference, report, reproduce, restamp
+    from curlnb.companion.formatting import printable
+    from curlnb.companion.notebook import PROFILES
+    from curlnb.data import datasets
+    from curlnb.experiments import all_experiments
+    from curlnb.runs import cluster, devices, distributed, environment, provenance
+    from curlnb.runs.boundary import check_environment, check_seed
+    from curlnb.runs.store import default_store
+except ModuleNotFoundError as absent:
+    if not extras.remedy(absent.name or ""):
+        raise
+    print(f"curlnb: {absent}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 MOST_MINUTES = 366 * 24 * 60
 
@@ -35,6 +43,7 @@ class UsageError(ValueError):
 
 def main(arguments: list[str] | None = None) -> int:
     parser = _Parser("curlnb", description="The reproducible companion to three papers on contrastive learning.")
+    parser.add_argument("--version", action="version", version=f"curlnb {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, summary: str) -> argparse.ArgumentParser:
@@ -76,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if given.debug:
             traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
+            error = RuntimeError(f"{error.name} is not installed: {remedy}")
         told = isinstance(error, ValueError | OSError | RuntimeError)  # what the package raises for a user; anything else is its own fault
         name, hint = ("", "") if told else (f"{type(error).__name__}: ", " (--debug shows where)")
         print(f"curlnb {given.command}: {name}{printable(error)}{hint}", file=sys.stderr)
@@ -96,6 +107,8 @@ def _above_zero(option: str, text: str | None, kind: type, what: str, most: floa
 
 
 def _do(given: argparse.Namespace) -> int:
+    if given.command in ("data", "reproduce", "reference"):
+        environment.checkout(f"`curlnb {given.command}`")  # whose notebooks it reads
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
@@ -109,6 +122,7 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "report":
         results = environment.results_root() / given.profile
         if not results.exists():
+            environment.checkout("`curlnb report`")
             raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
         print(f"Report: {report.write_report(results, environment.reference_folder(), results / 'report.html')}")
     elif given.command == "reference":

@@ -25,12 +25,21 @@ def bootstrap():
     return module
 
 
-def test_environment_yml_agrees_with_pyproject():
-    listed = yaml.safe_load((HOME / "environment.yml").read_text())["dependencies"]
-    python = next(line for line in listed if isinstance(line, str) and line.startswith("python"))
-    pip = next(line["pip"] for line in listed if isinstance(line, dict))
-    assert python == "python" + PROJECT["requires-python"]
-    assert pip == [*PROJECT["dependencies"], "--editable .[notebooks,graphs]"]
+def test_conda_and_binder_agree_with_pyproject():
+    """conda-forge's CPU build of PyTorch in the ranges of pyproject.toml, all else by pip, which finds torch there."""
+    listed = yaml.safe_load((HOME / "environment.yml").read_text())
+    vision = next(line for line in PROJECT["optional-dependencies"]["notebooks"] if line.startswith("torchvision"))
+    torch = [line.replace("torch>", "pytorch-cpu>") for line in (*PROJECT["dependencies"], vision)]
+    ours = sorted(["python" + PROJECT["requires-python"], "pip", "make", "git", *torch])
+    *conda, pip = listed["dependencies"]
+    assert listed["channels"] == ["conda-forge"]
+    assert sorted(conda) == ours
+    assert pip == {"pip": ["--editable .[notebooks,graphs]"]}
+    binder = yaml.safe_load((HOME / "binder" / "environment.yml").read_text())
+    assert binder == listed | {"dependencies": conda}
+    last = HOME / "binder" / "postBuild"
+    assert last.read_text().splitlines()[-1] == 'python -m pip install --no-cache-dir --editable ".[notebooks,graphs]"'
+    assert os.access(last, os.X_OK)
 
 
 def test_the_lock_holds_every_dependency_with_hashes_and_names_no_index():

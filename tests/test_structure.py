@@ -12,7 +12,7 @@ from curlnb.runs import environment
 
 HOME = environment.home()
 PACKAGE = HOME / "curlnb"
-FLOORS = ["losses", "theory", "runs", "data", "models", "evaluation", "experiments", "companion", "__main__"]
+FLOORS = ["extras", "losses", "theory", "runs", "data", "models", "evaluation", "experiments", "companion", "__main__"]
 """From the ground floor up: a module imports from its own folder and from floors below."""
 
 GRAPH = grimp.build_graph("curlnb", exclude_type_checking_imports=True, cache_dir=None)

@@ -23,6 +23,7 @@ from curlnb.companion import ledger, notebooks, report
 from curlnb.companion.execute import NotebookError, execute, stop_all
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
+from curlnb.companion.whole import Whole
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 from curlnb.runs.files import write_json
@@ -56,6 +57,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
     judged = ledger.read_all(results)["notebook"].value_counts()
     paths = _with_profile(paths, profile)
     todo: dict[Path, notebooks.Needs] = {}
+    finished = 0
     for path in paths:
         name = name_of(path)
         try:
@@ -74,14 +76,17 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
                 print(f"  {name}: {results / piece} was changed or lost since: it is made again")
         if same and not lost:
             print(f"  {name}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
+            finished += 1
         else:
             todo[path] = needs
     cores, limit = os.cpu_count() or 1, 60 * (limit_minutes or LIMIT_MINUTES[profile])
-    for group, at_once in _schedule(todo, cores, jobs):
-        at_once = min(at_once, len(group))
-        share = max(1, cores // max(1, at_once))
-        run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share)
-        _together(_longest_first(group, status), at_once, run, status)
+    turns = [(group, min(at_once, len(group))) for group, at_once in _schedule(todo, cores, jobs) if group]
+    if turns:
+        with _whole(profile, turns, finished, len(paths), status, results) as whole:
+            for group, at_once in turns:
+                share = max(1, cores // at_once)
+                run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share, whole=whole)
+                _together(_longest_first(group, status), at_once, run, status, whole)
     if todo or not _has_provenance(results):
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
     page = report.write_report(results, environment.reference_folder(), results / "report.html")
@@ -126,7 +131,18 @@ def _longest_first(paths: list[Path], status: "_Status") -> list[Path]:
     return sorted(paths, key=lambda path: status.get(name_of(path)).get("longest") or reference.get(name_of(path), math.inf), reverse=True)
 
 
-def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, Any]], status: "_Status") -> None:
+def _whole(profile: str, turns: list[tuple[list[Path], int]], done: int, total: int, status: "_Status", results: Path) -> Whole:
+    """What is said of the whole, with the seconds that notebooks took here or for this profile's reference."""
+    names = [([name_of(path) for path in group], at_once) for group, at_once in turns]
+    todo = [name for group, _ in names for name in group]
+    seconds = provenance.of_reference(profile).get("notebook_seconds", {})
+    seconds = seconds | {name: longest for name in todo if (longest := status.get(name).get("longest"))}
+    lists = (environment.reference_folder() / profile / "runs").glob("*.jsonl") if len(todo) == len(notebooks.find()) else ()
+    runs = sum(path.read_bytes().count(b"\n") for path in lists)
+    return Whole(names, done, total, seconds, results, runs=runs)
+
+
+def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, Any]], status: "_Status", whole: Whole) -> None:
     """`run` the notebooks, so many at a time, and note and say what became of each."""
     with ThreadPoolExecutor(max(1, at_once)) as pool:
         futures: dict[Future[dict[str, Any]], str] = {pool.submit(run, path): name_of(path) for path in paths}
@@ -135,7 +151,7 @@ def _together(paths: list[Path], at_once: int, run: Callable[[Path], dict[str, A
                 outcome, name = future.result(), futures[future]
                 status.set(name, outcome)
                 said = f"FAILED: {outcome['error']}" if outcome["error"] else f"done in {outcome['seconds']:.0f} s"
-                print(f"  {name}: {said}", flush=True)
+                whole.end(name, said, not outcome["error"])
         except BaseException:  # Ctrl-C above all
             for future in futures:
                 future.cancel()
@@ -250,7 +266,7 @@ def _output(results: Path, name: str) -> Path:
     return results / "notebooks" / f"{name}.ipynb"
 
 
-def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> dict[str, Any]:
+def _run(path: Path, profile: str, results: Path, limit: float, share: int, whole: Whole) -> dict[str, Any]:
     """Execute one notebook within `limit` seconds on `share` cores and print its progress; what became of it, for the status."""
     name, start, inputs = name_of(path), time.monotonic(), inputs_of(path, profile)
     file_name = name.replace("/", "--")
@@ -271,9 +287,9 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
         "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share)),
         "OMP_NUM_THREADS": str(share),
     }
-    print(f"  {name}: started", flush=True)
+    whole.begin(name)
     over = threading.Event()
-    echo = threading.Thread(target=_echo, args=(progress, name, over))
+    echo = threading.Thread(target=_echo, args=(progress, name, over, whole))
     echo.start()
     state, error = "done", ""
     try:
@@ -292,12 +308,12 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int) -> d
     return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
 
 
-def _echo(progress: Path, name: str, over: threading.Event) -> None:
+def _echo(progress: Path, name: str, over: threading.Event, whole: Whole) -> None:
     """Print the lines that a notebook's runs leave of their progress."""
     with contextlib.suppress(BrokenPipeError), open(progress, encoding="utf-8", errors="replace") as file:
         while not over.wait(1):
             for line in file:
-                print(f"    {name} {printable(line.rstrip())}", flush=True)
+                whole.say(f"    {name} {printable(line.rstrip())}")
 
 
 def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]:

@@ -255,6 +255,8 @@ def _label(entry: Entry, part: str) -> str:
 
 def _remedy(entry: Entry, path: Path) -> str:
     """How a part that is absent can be had."""
+    if entry.committed and not environment.in_checkout():
+        return "it comes with a checkout of this project, not with the package: set CURLNB_HOME to one"
     if entry.committed:
         return f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
     with_fetch = f"with curlnb.data.datasets.fetch({entry.name!r})"

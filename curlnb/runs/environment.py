@@ -1,8 +1,9 @@
 """What the environment says: where the checkout and the results are, how a notebook is being run.
 
-CURLNB_HOME       the checkout that holds notebooks/, data/ and results/; default: where the package lies
-CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checkout
-CURLNB_RESULTS    where results go; default: results/ in the checkout
+CURLNB_HOME       the checkout that holds notebooks/, data/ and results/; default: the one in which the package lies or,
+                  for an installed wheel, the one in which the command or notebook was started
+CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb
+CURLNB_RESULTS    where results go; default: results/ in the checkout, without one in the working directory
 CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
 CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
 CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all; any: take the store's own runs of
@@ -30,15 +31,51 @@ from pathlib import Path
 
 VARIABLES = tuple(re.findall(r"^(CURLNB_\w+)", __doc__ or "", re.M))
 
+CARRIED = Path(__file__).resolve().parent.parent / "carried"  # what a wheel has of the checkout (setup.py): catalogue and ledger
+
+
+def _found() -> Path:
+    """The checkout in which the package lies; for an installed wheel, the one around the working directory, or what the wheel carries."""
+    if not CARRIED.is_dir():
+        return CARRIED.parent.parent
+    with contextlib.suppress(OSError):  # a working directory that is gone
+        for folder in (Path.cwd(), *Path.cwd().parents):
+            if (folder / "notebooks").is_dir() and (folder / "data" / "catalogue.json").is_file():
+                return folder
+    return CARRIED
+
+
+FOUND = _found()
+
 
 def home() -> Path:
+    """The checkout; without one, what the wheel carries of it, laid out as there and only to be read."""
     given = os.environ.get("CURLNB_HOME")
-    return Path(given).expanduser() if given else Path(__file__).resolve().parent.parent.parent
+    return Path(given).expanduser() if given else FOUND
+
+
+def in_checkout() -> bool:
+    """Whether there is a checkout, with notebooks, committed data and reference runs."""
+    return home() != CARRIED
+
+
+def checkout(what: str) -> Path:
+    """The checkout. ValueError, in a line that says what to do, where there is none and `what` needs one."""
+    if not in_checkout():
+        raise ValueError(
+            f"{what} needs a checkout of this project, and this is a package alone: set CURLNB_HOME to one, or start this in it"
+        )
+    return home()
+
+
+if not in_checkout():  # fetched data outlives the installed package
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        os.environ.setdefault("CURLNB_DATA", str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "curlnb"))
 
 
 def results_folder() -> Path:
-    """CURLNB_RESULTS, or results/ in the checkout, as an absolute path."""
-    return Path(os.environ.get("CURLNB_RESULTS") or home() / "results").expanduser().absolute()
+    """CURLNB_RESULTS, or results/ in the checkout or, without one, in the working directory, as an absolute path."""
+    return Path(os.environ.get("CURLNB_RESULTS") or (home() if in_checkout() else Path()) / "results").expanduser().absolute()
 
 
 def results_root() -> Path:

@@ -49,8 +49,8 @@ class Run:
     _last_note: float = 0.0
 
     def progress(self, done: float, total: float, **values: float) -> None:
-        """Leave a small note of how far the run is (at most one a second) for whoever waits for it."""
-        if time.monotonic() - self._last_note > 1:
+        """Leave a small note of how far the run is (at most one a second, and one at the end) for whoever waits for it."""
+        if time.monotonic() - self._last_note > 1 or done >= total:  # what follows the last step may take long
             self._last_note = time.monotonic()
             with contextlib.suppress(OSError):  # a run does not fail for want of a note
                 files.write_json(self.folder / "progress.json", {"done": done, "total": total, **values})

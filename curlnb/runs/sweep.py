@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -155,8 +156,16 @@ def _compute(jobs: list[Job], executor: Executor) -> None:
         raise SweepError(f"{len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job}: {said}")
 
 
+def _watched() -> bool:
+    """Whether a bar can be drawn anew: on a terminal and in a notebook, not in a file."""
+    return sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
+
+
 class _Display:
-    """A bar over runs with the current ones' progress where somebody looks, a line a minute in the log where nobody does."""
+    """A bar over runs with the current ones' progress where somebody looks; where nobody does, a line a minute.
+
+    The lines go to the log of `make reproduce`, or to standard error where that is a file.
+    """
 
     def __init__(self, jobs: list[Job]) -> None:
         self.jobs = {job.key: job for job in jobs}
@@ -165,7 +174,7 @@ class _Display:
         self.over = threading.Event()
 
     def __enter__(self) -> "_Display":
-        self.bar = tqdm(total=self.total, desc=self.name, unit="run", disable=environment.headless(), leave=False)
+        self.bar = tqdm(total=self.total, desc=self.name, unit="run", disable=environment.headless() or not _watched(), leave=False)
         environment.log(f"{self.name}: {self.total} runs to do")
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
@@ -191,14 +200,25 @@ class _Display:
             self.bar.set_postfix_str(text)
             if now - self.last_line >= 60:
                 self.last_line = now
-                environment.log(f"{self.name}: {self.total - len(self.jobs)} of {self.total} runs done; {text}")
+                line = f"{self.name}: {self.total - len(self.jobs)} of {self.total} runs done" + (f"; {text}" if text else "")
+                environment.log(line)
+                if self.bar.disable and not environment.headless():
+                    print(line, file=sys.stderr, flush=True)
 
     def text(self) -> str:
         notes = [note for job in list(self.jobs.values()) if (note := _progress(job))]
         if len(notes) > 4:  # of a cluster
             shares = [p["done"] / p["total"] for p in notes]
             return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
-        return ", ".join(f"epoch {p['done']:.1f} of {p['total']:g}" + (f", loss {p['loss']:.3f}" if "loss" in p else "") for p in notes)
+        return ", ".join(map(_said, notes))
+
+
+def _said(note: dict[str, float]) -> str:
+    """A run's progress in words; after its last step it measures what it trained, which may take as long."""
+    loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
+    if note["done"] >= note["total"]:
+        return f"trained{loss}, evaluating"
+    return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
 
 
 def _progress(job: Job) -> dict[str, float]:

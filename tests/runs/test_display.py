@@ -1,0 +1,84 @@
+"""What a sweep shows while it runs: a bar where it can be drawn anew, a line a minute in a file, and what a run is at."""
+
+import sys
+
+import pytest
+from toy import regression
+
+from curlnb.runs import sweep as module
+from curlnb.runs.executors import Job
+from curlnb.runs.store import Run, Store
+
+
+@pytest.fixture
+def job(tmp_path):
+    parameters = regression.parameters({})
+    return Job(regression, Store(tmp_path / "runs"), parameters, 0, regression.key(parameters, 0))
+
+
+def note(job: Job, done: float, total: float, **values: float) -> Run:
+    run = job.store.begin(job.experiment, job.parameters, job.seed)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    run.progress(done, total, **values)
+    return run
+
+
+def watched(display, seconds: int) -> None:
+    """The display's thread, at once: its clock goes on by a second a look."""
+    clock = [0.0]
+
+    class Seconds:
+        def wait(self, _: float) -> bool:
+            clock[0] += 1
+            return clock[0] > seconds
+
+        def set(self) -> None: ...
+
+    display.over, display.start, display.last_line = Seconds(), 0.0, 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.time, "monotonic", lambda: clock[0])
+        display.watch()
+
+
+@pytest.fixture
+def display(job, monkeypatch):
+    monkeypatch.delenv("CURLNB_LOG", raising=False)
+    monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
+    with module._Display([job]) as display:
+        display.over.set()
+        yield display
+
+
+def test_a_file_gets_a_line_a_minute_and_no_bar(job, display, capsys):
+    note(job, 0.5, 2)
+    watched(display, 150)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["toy.regression: 0 of 1 runs done; epoch 0.5 of 2"] * 2
+
+
+def test_a_log_gets_the_line_instead(job, display, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CURLNB_LOG", str(tmp_path / "log"))
+    watched(display, 70)
+    assert capsys.readouterr().err == ""
+    assert (tmp_path / "log").read_text().endswith(" toy.regression: 0 of 1 runs done\n")
+
+
+@pytest.mark.parametrize("place", ["terminal", "notebook"])
+def test_a_bar_is_drawn_where_somebody_looks(monkeypatch, place):
+    monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
+    assert not module._watched()
+    if place == "terminal":
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    else:
+        monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
+    assert module._watched()
+
+
+def test_a_run_that_is_measured_after_its_training_says_so(job, display):
+    run = note(job, 0.9, 1)
+    assert display.text() == "epoch 0.9 of 1"
+    run.progress(1, 1)  # within the same second
+    assert display.text() == "trained, evaluating"
+    run.progress(1, 1, loss=0.5)
+    assert display.text() == "trained, loss 0.500, evaluating"
