@@ -190,17 +190,22 @@ def _tools_named(one: Exercise, body: list[slices.Statement]) -> set[str]:
 
 
 def _cells(before: list[slices.Statement], found: dict[int, set[str]]) -> list[str]:
-    """The statements at some places, a text for each cell that they stood in; imports first and together."""
-    imports = [before[at].only(names) for at, names in found.items() if before[at].imports]
-    texts = ["\n".join(sorted(set(imports), key=lambda line: (line.startswith("from curlnb"), line)))] if imports else []
+    """The statements at some places, about a text for each cell that they stood in; imports first and together."""
+    imports = {before[at].only(names) for at, names in found.items() if before[at].imports}
+    in_order = sorted(imports, key=lambda line: (line.startswith("from curlnb"), line.startswith("from"), line))
+    head = ["\n".join(in_order)] if imports else []
+    texts: list[str] = []
     for cell in sorted({before[at].cell for at in found}):
         there = [before[at] for at in found if before[at].cell == cell and not before[at].imports]
         text = ""
         for one, last in zip(there, [None, *there], strict=False):
             defined = any(s and isinstance(s.node, slices.NAMED) for s in (one, last))
             text += ("\n\n\n" if defined and last else "\n" if last else "") + one.text
-        texts += [text] if text else []
-    return texts
+        if text and texts and len(texts[-1].splitlines()) < 4:  # a setting or two needs no cell of its own
+            texts[-1] += "\n" + text
+        elif text:
+            texts.append(text)
+    return head + texts
 
 
 def source_of(one: Lesson, folder: Path) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def execute(whole: Any, seconds: int) -> bool:
         former = {name: os.environ.get(name) for name in surroundings}
         os.environ.update(surroundings)
         try:
-            step = Execute(timeout_func=left, raise_on_iopub_timeout=False, kernel_name="python3")
+            step = Execute(timeout_func=left, raise_on_iopub_timeout=False, kernel_name="python3", extra_arguments=["--log-level=40"])
             step.preprocess(whole, {"metadata": {"path": folder}})
         finally:
             for name, value in former.items():
