@@ -110,6 +110,11 @@ WRONG = {
         "threshold": ("the positive itself forgotten", "(1 + n * tau_plus)", "(n * tau_plus)"),
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
+    "2_dcl/5.4_table3_control": {
+        "by_luck": ("the baseline not counted among the arms", "(settings_tried + 1)", "settings_tried"),
+        "margin": ("the mean of true negatives for all", "np.log(tau_plus)", "np.log(tau_plus / (1 - tau_plus))"),
+        "other_episodes": ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+    },
     "2_dcl/6_generalization": {
         "constant_sides": ("the positive itself forgotten", "math.log(1 + N)", "math.log(N)"),
         "error_ratio": ("not divided by 1 - tau_plus", "((1 - tau_plus) * rho)", "rho"),
@@ -129,6 +134,16 @@ WRONG = {
         "crowd": ("the crowded corner counted", "(k - 1) *", "k *"),
         "cost_of_a_stray": ("beta ignored", "beta=beta", "beta=math.inf"),
         "medoid_and_variance": ("the farthest point", ".argmin()", ".argmax()"),
+    },
+    "3_hcl/5.1_figure2_images": {
+        "effective": ("forgotten temperature", "beta * s_neg / t", "beta * s_neg"),
+        "seeds_needed": ("a one-sided limit", "0.975", "0.95"),
+        "push": ("the weights taken for constant", " - beta * flat", ""),
+    },
+    "3_hcl/5.2_figure3_graphs": {
+        "weight_on_own": ("its own score for 0", "seen.masked_fill(own, 0)", "seen"),
+        "graph_first": ("the mean over nodes", "(each / size[batch]).sum() / len(size)", "each.mean()"),
+        "neighbourhood_counts": ("a node's own atom forgotten", "torch.cat([x, around], 1)", "around"),
     },
     "3_hcl/5.3_table2_sentences": {
         "better_of_two": ("one arm for the better of two", "x[..., 2:].amax(-1)", "x[..., 3]"),
