@@ -39,7 +39,7 @@ c.OverwriteCells.add_missing_cells = True
 c.Execute.timeout = 60
 """
 TASK = re.compile(r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M)
-CARRIED = {"colab", "install"}  # cells with these tags set up a rented machine, and an assignment needs them as its lesson does
+CARRIED = "colab"  # the tag of the cell that sets a notebook up in Colab, which an assignment needs as its lesson does
 COMMON = {"math", "np"}  # what an answer may well use, although the solution does not
 WORDS_A_MINUTE = 150  # of prose with formulas
 
@@ -136,7 +136,7 @@ def lesson(path: Path) -> Lesson:
     """
     name, cells = notebooks.name_of(path), notebooks.read(path)["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
-    tags = [set(cell["metadata"].get("tags", [])) & {"exercise", "solution", "check", *CARRIED} for cell in cells]
+    tags = [set(cell["metadata"].get("tags", [])) & {"exercise", "solution", "check", CARRIED} for cell in cells]
     exercises: list[Exercise] = []
     body: list[slices.Statement] = []
     checked: list[slices.Statement] = []
@@ -172,7 +172,7 @@ def lesson(path: Path) -> Lesson:
             body += slices.statements(text, at)
     title = texts[0].splitlines()[0].removeprefix("# ")
     words = sum(len(text.split()) for text, cell in zip(texts, cells, strict=True) if cell["cell_type"] == "markdown")
-    carried = [text for text, tag in zip(texts, tags, strict=True) if tag & CARRIED]
+    carried = [text for text, tag in zip(texts, tags, strict=True) if CARRIED in tag]
     return Lesson(name, title, words, carried, _cells(body, slices.slice_for(body, wanted | COMMON)), exercises)
 
 
@@ -214,7 +214,7 @@ def source_of(one: Lesson, folder: Path) -> dict[str, Any]:
     folder: where it will lie, for the link to the lesson.
     """
     cells = [_markdown("about", _head(one, folder))]
-    cells += [_code("", text, {"tags": ["install"]}) for text in one.carried]
+    cells += [_code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]}) for number, text in enumerate(one.carried)]
     for number, text in enumerate(one.prepared):
         first = "# Prepared: what the checks below need of the lesson.\n" if number == 0 else ""
         cells.append(_code(f"prepared-{number + 1}", first + text, _role(locked=True)))
@@ -262,7 +262,7 @@ def _markdown(name: str, text: str) -> dict[str, Any]:
 def _cell(kind: str, name: str, text: str, metadata: dict[str, Any]) -> dict[str, Any]:
     if "nbgrader" in metadata:
         metadata["nbgrader"]["grade_id"] = name
-    return {"cell_type": kind, "id": name or "install", "metadata": metadata, "source": text}
+    return {"cell_type": kind, "id": name, "metadata": metadata, "source": text}
 
 
 def release_of(source: dict[str, Any], name: str) -> Any:

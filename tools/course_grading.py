@@ -147,7 +147,7 @@ def assembled(source: Any, handed_in: Any) -> tuple[Any, list[str]]:
     own = {cell.metadata.nbgrader.grade_id: cell for cell in whole.cells if "nbgrader" in cell.metadata}
     answers = {name: _defined(cell.source) for name, cell in own.items() if utils.is_solution(cell)}
     visible = {name: _without_hidden(cell.source) for name, cell in own.items()}
-    shown = {" ".join(text.split()) for text in visible.values()}
+    shown = {" ".join(text.split()) for text in (*visible.values(), *(cell.source for cell in whole.cells))}
     given: dict[str, str] = {}
     changed: list[str] = []
     added: list[tuple[str, Any]] = []

@@ -207,22 +207,39 @@ def test_what_cannot_be_graded_is_said_in_a_line(tmp_path, made, capsys):
     assert "holds no notebook" in capsys.readouterr().err
 
 
-def test_a_check_that_needs_another_answer_is_refused(tmp_path, monkeypatch):
-    texts = {
-        "one": ("def one():\n    ...", "def one():\n    return 1", "value = one()\nassert value == 1"),
-        "two": ("def two():\n    ...", "def two():\n    return 2", "assert two() == value + 1"),
-    }
-    cells = [{"cell_type": "markdown", "source": "# Title", "metadata": {}}]
-    for number, (name, parts) in enumerate(texts.items(), 1):
+def small_lesson(folder, monkeypatch, exercises, cells=()):
+    """A checkout with one lesson: its path. exercises: name -> (stub, solution, check)."""
+    cells = [{"cell_type": "markdown", "source": "# Title", "metadata": {}}, *cells]
+    for number, (name, parts) in enumerate(exercises.items(), 1):
         cells.append({"cell_type": "markdown", "source": f"### {number}. {name} *(easy, 5 minutes)*", "metadata": {}})
         for tag, text in zip(("exercise", "solution", "check"), parts, strict=True):
             cells.append({"cell_type": "code", "source": text, "metadata": {"tags": [tag]}})
-    (tmp_path / "notebooks").mkdir()
-    path = tmp_path / "notebooks" / "x.ipynb"
+    path = folder / "notebooks" / "x.ipynb"
+    path.parent.mkdir()
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    monkeypatch.setenv("CURLNB_HOME", str(folder))
+    return path
+
+
+def test_a_check_that_needs_another_answer_is_refused(tmp_path, monkeypatch):
+    exercises = {
+        "one": ("def one():\n    ...", "def one():\n    return 1", "value = one()\nassert value == 1"),
+        "two": ("def two():\n    ...", "def two():\n    return 2", "assert two() == value + 1"),
+    }
     with pytest.raises(ValueError, match=r"x, exercise 2\. two: its check needs what one, another answer, has given"):
-        course.lesson(path)
+        course.lesson(small_lesson(tmp_path, monkeypatch, exercises))
+
+
+def test_an_assignment_begins_with_the_set_up_of_its_lesson_and_is_graded_with_it_once(tmp_path, monkeypatch):
+    exercises = {"one": ("def one():\n    ...", "def one():\n    return a", "assert one() == 1, 'no'")}
+    set_up = {"cell_type": "code", "source": "import sys", "metadata": {"tags": ["colab"]}}
+    body = {"cell_type": "code", "source": "b = 2\na = 1\nprint(b)", "metadata": {}}
+    source = course.source_of(course.lesson(small_lesson(tmp_path, monkeypatch, exercises, [set_up, body])), tmp_path)
+    release = course.release_of(source, "x")
+    assert [cell.source for cell in release.cells[1:3]] == ["import sys", "# Prepared: what the checks below need of the lesson.\na = 1"]
+    whole, changed = course_grading.assembled(nbformat.from_dict(source), release)
+    assert [cell.source for cell in whole.cells].count("import sys") == 1
+    assert changed == []
 
 
 def test_a_notebook_that_never_ends_is_stopped(tmp_path):
