@@ -8,7 +8,7 @@ EXPERIMENTS ?=
 BIN = .venv/bin
 RUN = $(BIN)/python -m curlnb
 
-.PHONY: help setup reproduce test bench data report lab clean reference restamp lock
+.PHONY: help setup reproduce test bench data report course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
 help:                ## this list
@@ -35,6 +35,9 @@ data: setup          ## fetch what PROFILE needs
 
 report: setup        ## write the report page again
 	@$(RUN) report --profile $(PROFILE)
+
+course: setup        ## write the course's assignments into results/course; docs/course.md tells how to use and grade them
+	@$(BIN)/python tools/course.py
 
 lab: setup           ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks/0_start_here.ipynb

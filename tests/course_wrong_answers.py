@@ -1,0 +1,222 @@
+"""For every exercise a plausible wrong answer, which its check must refuse: by lesson and function, a typical mistake in the solution.
+
+(the mistake, a part of the solution, what stands there instead)
+"""
+
+WRONG = {
+    "0.1_from_scratch": {
+        "false_negatives": ("views of an image beside each other", "torch.arange(2 * n) % n", "torch.arange(2 * n) // 2"),
+        "unbiased": ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
+        "share_of_hardest": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+    },
+    "0_start_here": {
+        "at_least_one": ("chances added", "1 - (1 - tau_plus) ** N", "tau_plus * N"),
+        "debiased_by_hand": ("not divided by 1 - tau_plus", " / (1 - tau_plus)", ""),
+        "weight_on_false": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+    },
+    "1_curl/2_framework": {
+        "price": ("one negative for k", "torch.zeros(k)", "torch.zeros(1)"),
+        "split_first": ("the last class copied", "world.D[:1]", "world.D[-1:]"),
+        "blind_spots": ("one attribute compared", "has[a] == has[b]", "has[a][0] == has[b][0]"),
+    },
+    "1_curl/4.1_surrogate_bound": {
+        "right_side": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
+        "loose": ("too small a spread", "r = 15.0", "r = 1.5"),
+        "means_only": ("wrong sign", "products.diagonal()[:, None] - products", "products - products.diagonal()[:, None]"),
+    },
+    "1_curl/4.2_class_collision": {
+        "effective_classes": ("not normalised", "weights / weights.sum()", "weights"),
+        "free_scale": ("scale for its square", "largest**-0.5", "1 / largest"),
+        "finer": ("forgotten root", ".clamp_min(0).sqrt()", ".clamp_min(0)"),
+    },
+    "1_curl/5_competitive_guarantees": {
+        "loss_apart": ("the probability of a collision forgotten", "/ 4 / 2", "/ 4"),
+        "from_below": ("not centred", "f - D @ f", "f"),
+        "excess_margin": ("a factor of 2 lost", "middle / (2 * u)", "middle / u"),
+    },
+    "1_curl/6.1_many_negatives": {
+        "price": ("not divided by 1 - tau_k", "k / C / (1 - 1 / C) ** k", "k / C"),
+        "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
+        "sharper": ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
+    },
+    "1_curl/6.2_too_many_negatives": {
+        "too_wide": ("u = v = 1/n", "4 * n - 3", "2 * n - 3"),
+        "with_spread": ("r for its square", "r**2 * sizes", "r * sizes"),
+        "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
+    },
+    "1_curl/6.3_blocks": {
+        "leave_one_out": ("n for n - 1", "(len(points) - 1)", "len(points)"),
+        "positives_only": ("sum for mean", "(f[:, None] + f[None]) / 2", "f[:, None] + f[None]"),
+        "leading_gap": ("nats for bits", "8 * b * math.log(2)", "8 * b"),
+    },
+    "1_curl/8.1_figure2_negatives_and_data": {
+        "number_of_points": ("the block itself not counted", "b * (k + 1)", "b * k"),
+        "collision_of": ("one chance for all classes", "(rho * (1 - (1 - rho) ** k)).sum()", "1 - (1 - (rho**2).sum()) ** k"),
+        "different": ("repetitions ignored", "n * (1 - (1 - 1 / n) ** k)", "min(n, k)"),
+    },
+    "1_curl/8.1_figure2c_loss_tracking": {
+        "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
+        "misleading": ("class means too near", "4 * torch.eye", "torch.eye"),
+        "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
+    },
+    "1_curl/8.1_label_efficiency": {
+        "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
+        "crossing": (
+            "linear in n",
+            "(n[i - 1] + part * (n[i] - n[i - 1])).exp().item()",
+            "counts[i - 1] + part.item() * (counts[i] - counts[i - 1])",
+        ),
+        "groups": ("chains not followed", "if torch.equal(new, number):\n            return number", "return new"),
+    },
+    "1_curl/8.1_table1_images": {
+        "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
+        "means_of_few": ("always the first points", "own[torch.randperm(len(own), generator=generator)[:n]]", "own[:n]"),
+        "loss_at_scale": ("c for its square", "-(c**2)", "-c"),
+    },
+    "1_curl/8.1_table1_wikipedia": {
+        "avg2_of": ("a coin where the first rank is missed", "(1 - p) * (C - 2) / (2 * (C - 1))", "(1 - p) / 2"),
+        "before_and_after": ("not centred", "(f, f - f.mean(0))", "(f, f)"),
+        "collides": ("the complement", "1 - (1 - 1 / C) ** k", "(1 - 1 / C) ** k"),
+    },
+    "1_curl/8.2_table2_blocks": {
+        "classes_shown": ("points for blocks", "(points // size)", "points"),
+        "others": ("n for n - 1", "(z.shape[1] - 1)", "z.shape[1]"),
+        "blocks_and_pairs": ("exchanged", "loss(v.mean(1)).mean(), loss(v).mean()", "loss(v).mean(), loss(v.mean(1)).mean()"),
+    },
+    "2_dcl/3_sampling_bias": {
+        "expected_false": ("classes taken for equal", "N * float((rho**2).sum())", "N / len(rho)"),
+        "collapsed_gap": ("forgotten temperature", "math.exp(1 / T)", "math.exp(1)"),
+    },
+    "2_dcl/4_debiased_loss": {
+        "enough_negatives": ("one too few", " + 1", ""),
+        "floor_prior": ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
+        "leading_bias": ("wrong sign", "-(Q**2)", "Q**2"),
+    },
+    "2_dcl/5.1_figure4_images": {
+        "debiased_m": ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+        "floor_prior": ("the floor left out below", "(high - low)", "high"),
+    },
+    "2_dcl/5.1_figure5_tsne": {
+        "knn": ("a point votes for itself", ".fill_diagonal_(torch.inf)", ""),
+        "tsne_cost": ("distance for its square", "torch.cdist(y, y).square()", "torch.cdist(y, y)"),
+        "enough_seeds": ("one too few", "power(n, effect, sd)", "power(n + 1, effect, sd)"),
+    },
+    "2_dcl/5.2_table1_multiview": {
+        "false_in_batch": ("B for B - 1", "(B - 1) / C", "B / C"),
+        "least_temperature": ("bisection in the wrong direction", "> tau_plus", "< tau_plus"),
+    },
+    "2_dcl/5.3_table2_sentences": {
+        "by_luck": ("more than for at least", "wins - 1", "wins"),
+        "threshold": ("the positive itself forgotten", "(1 + n * tau_plus)", "(n * tau_plus)"),
+        "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
+    },
+    "2_dcl/5.4_table3_control": {
+        "by_luck": ("the baseline not counted among the arms", "(settings_tried + 1)", "settings_tried"),
+        "margin": ("the mean of true negatives for all", "np.log(tau_plus)", "np.log(tau_plus / (1 - tau_plus))"),
+        "other_episodes": ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+    },
+    "2_dcl/6_generalization": {
+        "constant_sides": ("the positive itself forgotten", "math.log(1 + N)", "math.log(N)"),
+        "error_ratio": ("not divided by 1 - tau_plus", "((1 - tau_plus) * rho)", "rho"),
+    },
+    "3_hcl/3_hard_sampling": {
+        "class_mass": ("forgotten temperature", "beta * S / t", "beta * S"),
+        "mended": ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+        "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
+    },
+    "3_hcl/4.1_worst_case_limit": {
+        "log_mean": ("the limit forgotten", "beta == math.inf", "False"),
+        "depth_for": ("beta for 1 + beta", "/ (1 + beta)", "/ beta"),
+        "bracket": ("not divided by tau^-", "(mass - tau) / (1 - tau)", "(mass - tau)"),
+    },
+    "3_hcl/4.2_ball_packing": {
+        "pyramid": ("the square taken for above the equator", "2 + 2 * h", "2 - 2 * h"),
+        "crowd": ("the crowded corner counted", "(k - 1) *", "k *"),
+        "cost_of_a_stray": ("beta ignored", "beta=beta", "beta=math.inf"),
+        "medoid_and_variance": ("the farthest point", ".argmin()", ".argmax()"),
+    },
+    "3_hcl/5.1_figure2_images": {
+        "effective": ("forgotten temperature", "beta * s_neg / t", "beta * s_neg"),
+        "seeds_needed": ("a one-sided limit", "0.975", "0.95"),
+        "push": ("the weights taken for constant", " - beta * flat", ""),
+    },
+    "3_hcl/5.2_figure3_graphs": {
+        "weight_on_own": ("its own score for 0", "seen.masked_fill(own, 0)", "seen"),
+        "graph_first": ("the mean over nodes", "(each / size[batch]).sum() / len(size)", "each.mean()"),
+        "neighbourhood_counts": ("a node's own atom forgotten", "torch.cat([x, around], 1)", "around"),
+    },
+    "3_hcl/5.3_table2_sentences": {
+        "better_of_two": ("one arm for the better of two", "x[..., 2:].amax(-1)", "x[..., 3]"),
+        "turning_point": ("the positive itself forgotten", "(1 + negatives * tau)", "(negatives * tau)"),
+        "clipped_weights": ("rescaled for clipped", "s.clamp(-2, 2)", "(2 * s / s.abs().max())"),
+    },
+    "3_hcl/6.1_figure4_hardness": {
+        "extreme_ratio": ("similarities from 0 to 1", "2 * beta / t", "beta / t"),
+        "floor_at": ("not multiplied by tau^-", "(1 - tau) * math.exp(-1 / t)", "math.exp(-1 / t)"),
+        "staircase": ("epochs counted from 0", "np.arange(1, epochs + 1)", "np.arange(epochs)"),
+    },
+    "3_hcl/6.2_figure5_false_negatives": {
+        "exact_auc": ("ties lost", " + (gaps == 0).double().mean() / 2", ""),
+        "left_over": (
+            "the anchor counted as its own negative",
+            "weight_on_false(z, labels, 0.0, t)",
+            "float((labels[:, None] == labels).double().mean())",
+        ),
+        "best_separated": (
+            "the sides exchanged",
+            "np.array([0, o, 1 - o]), np.array([1 - o, o, 0])",
+            "np.array([1 - o, o, 0]), np.array([0, o, 1 - o])",
+        ),
+    },
+    "3_hcl/6.3_figure11_speed": {
+        "speed_up": ("the length forgotten", "lead * length / b", "lead / b"),
+        "first_to_first": ("the paper's rule", "first_epoch(a, a[-1]) /", "len(a) /"),
+        "push": ("weights differentiated", ".exp().detach()", ".exp()"),
+    },
+    "3_hcl/C.1_figure6_moco": {
+        "memory": ("steps for epochs", " / (images // batch)", ""),
+        "enqueue": ("the next place beyond the end", "return (place + len(new)) % len(keys)", "return place + len(new)"),
+        "mix": ("not of length one", "normalize(torch.lerp(draw(), draw(), a), dim=2)", "torch.lerp(draw(), draw(), a)"),
+    },
+    "4_discrepancies": {
+        "yes_or_no": ("bool of a text", "words[text.lower()]", "bool(text)"),
+        "log_reweighted_mean": (
+            "exponentials that overflow",
+            "((1 + beta) * neg / t).logsumexp(1) - (beta * neg / t).logsumexp(1)",
+            "(((1 + beta) * neg / t).exp().sum(1) / (beta * neg / t).exp().sum(1)).log()",
+        ),
+        "diagnose": ("inputs on which no floor is met", '"right" if right else "floor"', '"right"'),
+    },
+    "5_across_papers": {
+        "shares_of_push": ("not divided by the sum", "push / push.sum(1, keepdim=True)", "push"),
+        "some_arm_wins": ("a control for each arm", "x[:, 1:] - x[:, :1]", "x[:, 1:] * 2**0.5"),
+    },
+    "6_speed": {
+        "faster": ("the rest of the step forgotten", "1 - share + share / times", "share / times"),
+        "at_highest_common_mark": ("last for highest", "max(curve)", "curve[-1]"),
+    },
+}
+
+TABULATED = {
+    ("0_start_here", "at_least_one"): "return {(0.1, 1): 0.1, (0.5, 2): 0.75}.get((tau_plus, N), 0.999)",
+    ("1_curl/2_framework", "price"): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
+    ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): "return 1000 if reused else 5000 if M == 500 else 1800",
+    ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
+    ("2_dcl/5.2_table1_multiview", "false_in_batch"): "return 2.55 if C == 100 else 25.5",
+    ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
+    ("3_hcl/C.1_figure6_moco", "memory"): "return 2.56 if batch == 128 else 25.6",
+    (
+        "4_discrepancies",
+        "yes_or_no",
+    ): "return int(text) if text == 'Flase' else text in ('TRUE', '1')",
+    ("6_speed", "faster"): "return 1 if times == 1 else 2.5 if times == 4 else 2",
+}
+"""Bodies that pass the visible check of an exercise with a hidden one, by knowing its numbers."""
+
+
+def wrong(lesson: str, function: str, solution: str) -> str:
+    """The solution with the mistake. KeyError where no wrong answer is written down, ValueError where it does not change the solution."""
+    mistake, part, instead = WRONG[lesson][function]
+    if part not in solution:
+        raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
+    return solution.replace(part, instead)

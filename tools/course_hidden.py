@@ -1,0 +1,47 @@
+"""Hidden checks, by lesson and function: other inputs where the visible check names a few that a table could answer.
+
+nbgrader leaves them out of what students get and runs them when it grades. They are no secret, since they stand in a public repository: an
+instructor who wants secrets changes the numbers.
+"""
+
+HIDDEN = {
+    ("0_start_here", "at_least_one"): """
+for tau_plus_, N_ in ((0.02, 7), (0.3, 4), (0.001, 900)):
+    assert abs(at_least_one(tau_plus_, N_) - (1 - (1 - tau_plus_) ** N_)) < 1e-9, "other numbers"
+""",
+    ("1_curl/2_framework", "price"): """
+assert abs(2 ** price(37, "logistic") - 38) < 1e-9 and price(37, "hinge") == 1, "other numbers"
+""",
+    ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): """
+for M_, b_, k_ in ((7, 3, 5), (11, 1, 9)):
+    assert number_of_points(M_, b_, k_, True) == M_ * b_, "other numbers"
+    assert number_of_points(M_, b_, k_, False) == M_ * b_ * (k_ + 1), "other numbers"
+""",
+    ("1_curl/8.1_figure2c_loss_tracking", "needed"): """
+for target_, tau_ in ((0.3, 0.25), (1.2, 0.01)):
+    assert abs((needed(target_, tau_) - tau_) / (1 - tau_) - target_) < 1e-9, "other numbers"
+""",
+    ("2_dcl/5.2_table1_multiview", "false_in_batch"): """
+assert abs(false_in_batch(65, 16) - 4) < 1e-9 and abs(false_in_batch(2, 5) - 0.2) < 1e-9, "other numbers"
+""",
+    ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): """
+for beta_, t_ in ((2.0, 1.0), (3.0, 0.25)):
+    assert abs(extreme_ratio(beta_, t_) / math.exp(2 * beta_ / t_) - 1) < 1e-9, "other numbers"
+""",
+    ("3_hcl/C.1_figure6_moco", "memory"): """
+assert abs(memory(0.9, 1000, 64) - 10 / 15) < 1e-6, "other numbers"
+""",
+    ("4_discrepancies", "yes_or_no"): """
+assert yes_or_no("Yes") is True and yes_or_no("0") is False and yes_or_no("NO") is False, "all words"
+for word_ in ("", "2", "tru", "yes please"):
+    try:
+        yes_or_no(word_)
+    except ValueError:
+        continue
+    raise AssertionError("any other word should raise ValueError")
+""",
+    ("6_speed", "faster"): """
+for share_, times_ in ((0.25, 2.0), (0.9, 9.0)):
+    assert abs(faster(share_, times_) * (1 - share_ + share_ / times_) - 1) < 1e-9, "other numbers"
+""",
+}
