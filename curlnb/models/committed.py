@@ -5,15 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load
-
 from curlnb.models.encoders import SimCLR, encoder, projection_head
 from curlnb.runs import environment
 
 
 def folder() -> Path:
     """data/encoders/: a safetensors file each, and encoders.json, which says how each was trained and what it scored."""
-    return environment.home() / "data" / "encoders"
+    return environment.checkout("models.pretrained") / "data" / "encoders"
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
@@ -32,6 +30,8 @@ def pretrained(name: str) -> SimCLR:
     its labels (`unbiased` chooses negatives by them); see `catalogue`. Images are normalised by `data.augment.normalise`.
     ValueError for an unknown name, or a file that is not the committed one.
     """
+    from safetensors.torch import load  # the folder `models` must be importable with torch and numpy alone
+
     about = catalogue()
     if name not in about:
         raise ValueError(f"no committed encoder {name!r}; there are {', '.join(about)}")
