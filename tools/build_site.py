@@ -91,6 +91,10 @@ def gather(source: Path, chosen: Iterable[Path] | None = None) -> dict[str, str]
     pages["exercises.md"] = exercises(paths, titles)
     pages["notebooks/index.md"] = map_of(paths, titles)
     pages["index.md"] = start_page(rows, sorted(page for page in guides.values() if f"guides/{page}.md" in pages))
+    for picture in sorted({name for text in pages.values() for name in re.findall(r"[(\"]/pictures/([^)\"\s]+)", text)}):
+        kept.add(source / "pictures" / picture)
+        (source / "pictures" / picture).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(HOME / picture, source / "pictures" / picture)
     for name, text in pages.items():
         path = source / name
         kept.add(path)
@@ -169,11 +173,17 @@ def relinked(file: str, guides: dict[str, str], titles: dict[str, str]) -> str:
             return f"[{words}]({guides[within]}.md{mark})"
         if within.startswith("notebooks/") and within.removeprefix("notebooks/").removesuffix(".ipynb") in titles:
             return f"[{words}](../{within}{mark})"
-        if within.endswith((".png", ".svg", ".jpg")) and (HOME / within).exists():
-            return f"[{words}]({within})"
         return f"[{words}]({ADDRESS['repository']}/blob/{ADDRESS['branch']}/{within}{mark})" if ADDRESS["repository"] else words
 
+    def pictured(match: re.Match[str]) -> str:
+        before, target, after = match.groups()
+        if re.match(r"\w+:|//", target):  # a badge, which a page would fetch from elsewhere
+            return before[2:-2] if before.startswith("!") else ""  # its words alone
+        return f"{before}/pictures/{os.path.relpath((folder / target).resolve(), HOME)}{after}"
+
     text = (HOME / file).read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^\]]*\]\()([^)\s]+)(\))", pictured, text)
+    text = re.sub(r'(<img [^>]*src=")([^"]+)("[^>]*>)', pictured, text)
     return re.sub(r"(?<!!)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)", turned, text)
 
 

@@ -110,7 +110,7 @@ def papers_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of `claim_row` by paper and kind: title, total, counts of verdicts, and the groups with theirs."""
     found = []
     for paper, title in PAPER_TITLES.items():
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"title": KIND_TITLES[kind], "slug": f"{paper}-{_slug(kind)}", "rows": part, "counts": _counts(part)}
             for kind in KIND_TITLES
             if (part := [row for row in rows if (row["paper"], row["kind"]) == (paper, kind)])

@@ -28,7 +28,7 @@ nb_merge_streams = True
 nb_ipywidgets_js = {}  # the widgets' scripts would come from another host
 nb_render_markdown_format = "myst"
 nb_number_source_lines = False
-myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "attrs_block"]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "attrs_block", "html_image"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "myst.mathjax", "config.cache"]
 

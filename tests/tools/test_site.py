@@ -112,11 +112,15 @@ def test_a_browser_finds_what_is_wrong(tmp_path):
         assert fault in found, found
 
 
-def test_guides_lead_to_pages_of_the_site(monkeypatch):
+def test_guides_lead_to_pages_of_the_site(tmp_path, monkeypatch):
     guides, titles = {"README.md": "readme", "docs/cluster.md": "cluster"}, {"0_start_here": "Start"}
     text = build_site.relinked("README.md", guides, titles)
     assert "](../notebooks/0_start_here.ipynb)" in text
     assert "](cluster.md)" in text
     assert not re.search(r"\]\((?!\.\./notebooks/0_start|cluster\.md|https?:)[\w./]+\.(py|csv|cff|lock|md)\)", text)  # not on the site
+    (tmp_path / "a.md").write_text("![A map](b/c.png) ![A badge](https://example.org/d.svg) [![B](https://example.org/e.svg)](f.py)")
+    monkeypatch.setattr(build_site, "HOME", tmp_path)
+    assert build_site.relinked("a.md", {}, {}) == "![A map](/pictures/b/c.png) A badge B"
+    monkeypatch.undo()
     monkeypatch.setitem(build_site.ADDRESS, "repository", "https://example.org/curlnb")
     assert "](https://example.org/curlnb/blob/main/CITATION.cff)" in build_site.relinked("README.md", guides, titles)
