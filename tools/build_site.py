@@ -9,14 +9,13 @@ headless Chromium.
 """
 
 import argparse
-import contextlib
 import hashlib
 import html
-import io
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 import tomllib
@@ -86,11 +85,13 @@ def gather(source: Path, chosen: Iterable[Path] | None = None) -> dict[str, str]
             pages[f"guides/{page}.md"] = relinked(file, guides, titles)
     best = ledger.best_evidence()
     rows = [report.claim_row(row, []) for row in ledger.records(best)]
-    pages |= paper_pages(rows, titles)
+    single = set(ledger.once(best)["id"])
+    table = counts([row for row in rows if row["id"] in single])
+    pages |= paper_pages(rows, titles) | {"findings.md": findings(rows, table)}
     pages |= {f"api/{page}.rst": text for page, text in api_pages().items()}
     pages["exercises.md"] = exercises(paths, titles)
     pages["notebooks/index.md"] = map_of(paths, titles)
-    pages["index.md"] = start_page(rows, sorted(page for page in guides.values() if f"guides/{page}.md" in pages))
+    pages["index.md"] = start_page(table, sorted(page for page in guides.values() if f"guides/{page}.md" in pages))
     for picture in sorted({name for text in pages.values() for name in re.findall(r"[(\"]/pictures/([^)\"\s]+)", text)}):
         kept.add(source / "pictures" / picture)
         (source / "pictures" / picture).parent.mkdir(parents=True, exist_ok=True)
@@ -218,18 +219,20 @@ def paper_pages(rows: list[dict[str, Any]], titles: dict[str, str]) -> dict[str,
             heading = group["title"][0].upper() + group["title"][1:]
             lines += [f"## {heading}", "", _raw(str(macros.tally(group["counts"])) + str(macros.table(group["rows"], links))), ""]
         pages[f"papers/{paper['slug']}.md"] = "\n".join(lines)
-    pages["findings.md"] = findings(rows)
     return pages
 
 
-def findings(rows: list[dict[str, Any]]) -> str:
+def findings(rows: list[dict[str, Any]], table: str) -> str:
     """The headline claims, the counts by paper, and how a claim is judged."""
     macros = report.environment().get_template("claims.html").module
     heads = [row for id in report.HEADLINES for row in rows if row["id"] == id]
     links = {row["id"]: f"papers/{row['paper']}.html#{row['id']}" for row in heads}
     lines = ["# What was found", "", "What the abstracts and main theorems claim, three claims a paper, with the best evidence so far.", ""]
-    lines += [_raw(str(macros.headlines(heads, links))), "", "## All claims", "", _raw(counts(rows)), ""]
-    lines += [f"The {len(rows)} claims stand on the papers' pages, and all together, with filters and a search, in"]
+    lines += [_raw(str(macros.headlines(heads, links))), "", "## All claims", "", _raw(table), ""]
+    lines += [
+        "Claims that are one slip or one measurement count once here.",
+        f"The {len(rows)} claims stand on the papers' pages, and all together, with filters and a search, in",
+    ]
     lines += ['<a href="report.html">the report</a>.', ""]
     return "\n".join([*lines, "## How a claim is judged", "", _raw(str(macros.how_judged())), ""])
 
@@ -312,9 +315,9 @@ def map_of(paths: list[Path], titles: dict[str, str]) -> str:
     return "\n".join([*lines, "```{toctree}", ":hidden:", "", *loose, "```", ""])
 
 
-def start_page(rows: list[dict[str, Any]], guides: list[str]) -> str:
+def start_page(table: str, guides: list[str]) -> str:
     """docs/site/index.md with the counts of the ledger and the list of guides put in."""
-    parts = {"counts": _raw(counts(rows))}
+    parts = {"counts": _raw(table)}
     first = [page for page in ("readme", "cluster") if page in guides]
     teach = [page for page in guides if page not in (*first, "contributing", "security", "data")]
     parts |= {
@@ -330,21 +333,19 @@ def start_page(rows: list[dict[str, Any]], guides: list[str]) -> str:
 
 def build(folder: Path, chosen: Iterable[Path] | None = None) -> Path:
     """Build the site in `folder`/html and return that. RuntimeError with Sphinx's warnings where there are any."""
-    from sphinx.cmd.build import build_main
-
     source, out = folder / "source", folder / "html"
     titles = gather(source, chosen)
     style = report.environment().get_template("claims.html").module.style()
     (folder / "static").mkdir(parents=True, exist_ok=True)
     (folder / "static" / "claims.css").write_text(str(style), encoding="utf-8")
-    os.environ["CURLNB_SITE_SOURCE"] = str(source)  # for conf.py
-    said = io.StringIO()
-    arguments = ["-b", "html", "-c", str(SETTINGS), "-d", str(folder / "doctrees"), "-j", "auto", "-q", str(source), str(out)]
-    with contextlib.redirect_stderr(said):
-        failed = build_main(arguments)
-    warnings = [line for line in said.getvalue().splitlines() if re.search("WARNING|ERROR|Exception|Error", line)]
-    if failed or warnings:
-        raise RuntimeError("Sphinx complains:\n" + ("\n".join(warnings) if warnings else said.getvalue()))
+    paths = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-c", str(SETTINGS), "-d", str(folder / "doctrees"), "-j", "auto", "-q"]
+    done = subprocess.run(
+        [*command, str(source), str(out)], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True
+    )
+    warnings = [line for line in done.stderr.splitlines() if re.search(r"\bWARNING\b|\bERROR\b", line)]
+    if done.returncode or warnings:
+        raise RuntimeError("Sphinx complains:\n" + ("\n".join(warnings) or done.stderr))
     shutil.copyfile(folder / "static" / "claims.css", out / "_static" / "claims.css")
     for path in (out / "_sources" / "notebooks").rglob("*.ipynb"):  # who downloads one gets it as it is
         shutil.copyfile(environment.home() / "notebooks" / path.relative_to(out / "_sources" / "notebooks"), path)

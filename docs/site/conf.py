@@ -1,15 +1,14 @@
 """Sphinx's settings for the site. tools/site.py gathers the pages (see there) and calls Sphinx with this folder as its configuration."""
 
 import json
-import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 from docutils import nodes
 
 HERE = Path(__file__).parent
-SOURCE = Path(os.environ.get("CURLNB_SITE_SOURCE", HERE))
 ADDRESS = tomllib.loads((HERE / "address.toml").read_text(encoding="utf-8"))
 
 project = "curlnb"
@@ -121,11 +120,19 @@ def _docstring(app, what, name, obj, options, lines):
     lines[:] = as_rst("\n".join(lines))
 
 
+def _experiments_as_functions(app):
+    """autodoc passes over what `@experiment` makes of a function, which is an object; in this process they are functions again."""
+    from curlnb.experiments import all_experiments
+
+    for experiment in all_experiments():
+        setattr(sys.modules[experiment.function.__module__], experiment.function.__name__, experiment.function)
+
+
 # --- figures: the words that a notebook gave them
 
 
 def _alternative_texts(app, doctree):
-    texts = json.loads((SOURCE / "alternative_texts.json").read_text(encoding="utf-8")).get(app.env.docname, {})
+    texts = json.loads((Path(app.srcdir) / "alternative_texts.json").read_text(encoding="utf-8")).get(app.env.docname, {})
     for image in doctree.findall(nodes.image):
         for digest, text in texts.items():
             if digest in image["uri"]:
@@ -147,6 +154,7 @@ def _safe_in_parallel(app, config):
 
 def setup(app):
     app.connect("config-inited", _safe_in_parallel)
+    app.connect("builder-inited", _experiments_as_functions)
     app.connect("autodoc-process-docstring", _docstring)
     app.connect("doctree-read", _alternative_texts)
     app.connect("html-page-context", _no_source_elsewhere, priority=100)

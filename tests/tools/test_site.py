@@ -64,7 +64,7 @@ class TestPages:
                 output["metadata"]["image/png"]["alt"]
                 for cell in cells
                 for output in cell.get("outputs", [])
-                if "image/png" in output["metadata"]
+                if "image/png" in output.get("metadata", {})
             ]
             assert said
             shown = re.findall(r'<img alt="([^"]*)"', page)
