@@ -386,6 +386,7 @@ def test_in_a_browser(tmp_path, browser, width: int) -> None:
 
     browser.open(f"{address}#verdict=undecided", width)  # an address that was sent on
     assert browser.evaluate(READ)["ids"] == ["chuang2020/open"]
+    assert browser.evaluate("document.getElementById('the-ledger').getBoundingClientRect().top") < 100
     browser.open(f"{address}#chuang2020/lost", width)
     assert browser.evaluate(READ)["folds"] == ["chuang2020-experiment"]
     assert browser.evaluate("document.getElementById('chuang2020/lost').getBoundingClientRect().top") < 900
