@@ -8,7 +8,7 @@ EXPERIMENTS ?=
 BIN = .venv/bin
 RUN = $(BIN)/python -m curlnb
 
-.PHONY: help setup reproduce test bench data report course lab clean reference restamp lock
+.PHONY: help setup reproduce test bench data report site course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
 help:                ## this list
@@ -35,6 +35,9 @@ data: setup          ## fetch what PROFILE needs
 
 report: setup        ## write the report page again
 	@$(RUN) report --profile $(PROFILE)
+
+site: setup          ## build the pages of notebooks, claims and modules in results/site/html, executing nothing
+	@$(BIN)/python tools/build_site.py $(if $(BROWSE),--browse)
 
 course: setup        ## write the course's assignments into results/course; docs/course.md tells how to use and grade them
 	@$(BIN)/python tools/course.py

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -120,14 +121,22 @@ def _do(given: argparse.Namespace) -> int:
         limit = _above_zero("--limit-minutes", given.limit_minutes, float, "a number of minutes above 0", most=MOST_MINUTES)
         return 1 if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
     elif given.command == "report":
-        results = environment.results_root() / given.profile
-        if not results.exists():
-            environment.checkout("`curlnb report`")
-            raise ValueError(f"nothing reproduced at {given.profile} yet: run `make reproduce PROFILE={given.profile}`")
-        print(f"Report: {report.write_report(results, environment.reference_folder(), results / 'report.html')}")
+        print(f"Report: {_report(given.profile)}")
     elif given.command == "reference":
         print(restamp.restamp(given.profile, given.experiments) if given.restamp else reference.promote(given.profile))
     return 0
+
+
+def _report(profile: str) -> Path:
+    """Write the page of the last reproduction; on a checkout that has none, that of the committed references."""
+    results, references = environment.results_root() / profile, environment.reference_folder()
+    if results.exists():
+        return report.write_report(results, references, results / "report.html")
+    environment.checkout("`curlnb report`")
+    if not (references / profile / "claims.csv").exists():
+        raise ValueError(f"nothing reproduced at {profile} yet, and no reference is committed: run `make reproduce PROFILE={profile}`")
+    page = environment.results_root() / f"reference_{profile}.html"
+    return report.write_committed(references, environment.home() / "notebooks", page, profile)
 
 
 def _data(profile: str) -> int:

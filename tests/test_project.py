@@ -163,7 +163,12 @@ def test_doctor_says_what_there_is_in_a_screenful():
 
 def test_commands_answer_bad_input_in_one_line(tmp_path):
     env = {**os.environ, "CURLNB_RESULTS": str(tmp_path)}
-    for arguments in (["report"], ["reproduce", "--jobs", "0"], ["run", "images.simclear"], ["run", "images.simclr", "epochs"]):
+    for arguments in (
+        ["report", "--profile", "paper"],
+        ["reproduce", "--jobs", "0"],
+        ["run", "images.simclear"],
+        ["run", "images.simclr", "epochs"],
+    ):
         done = subprocess.run([sys.executable, "-m", "curlnb", *arguments], env=env, capture_output=True, text=True)
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1

@@ -1,22 +1,20 @@
-"""The report page: one self-contained HTML file, the ledger first, then what each notebook measured and drew."""
+"""The report page: one HTML file, the headline claims first, then the ledger paper by paper, then what each notebook measured and drew.
 
-import base64
-import csv
-import json
-import math
-import os
-import re
-from collections.abc import Callable, Mapping
+It needs no network and no script from elsewhere. Figures stay files beside it, which it loads when they come into view. The parts that show
+claims are macros of claims.html, which the site's pages also use (tools/build_site.py).
+"""
+
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from curlnb.companion import formatting, ledger
-from curlnb.companion.claims import PAPERS
+from curlnb.companion import formatting, ledger, typeset
 from curlnb.companion.formatting import MARKS, NOT_RUN
+from curlnb.companion.report_notebooks import duration, extract_figures, name_of, notebooks, read_json, read_or_say
 from curlnb.runs.files import write_atomically
 
 PAPER_TITLES = {
@@ -34,26 +32,62 @@ KIND_TITLES = {
     "released code": "the released code",
     "ours": "what we add",
 }
-MOST_ROWS = 200  # of a table on the page; the CSV has the rest
-_IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
+HEADLINES = (  # three a paper, what its abstract says of theory and of results, whatever the verdicts
+    *("arora2019/theorem4.1", "arora2019/table1-wiki-avg2", "arora2019/table2-wiki-b10"),
+    *("chuang2020/theorem3-t1", "chuang2020/fig4a-debiased", "chuang2020/fig4b-debiased"),
+    *("robinson2021/prop3", "robinson2021/fig2-stl10-simclr", "robinson2021/zero-overhead"),
+)
 
-T = TypeVar("T")
 
-
-def write_report(results_dir: Path, reference_dir: Path, out: Path, provenance: Mapping[str, Any] | None = None) -> Path:
+def write_report(
+    results_dir: Path,
+    reference_dir: Path,
+    out: Path,
+    provenance: Mapping[str, Any] | None = None,
+    *,
+    committed: Path | None = None,
+    links: Mapping[str, str] | None = None,
+    home: str = "",
+) -> Path:
     """Write the page of one reproduction to `out` and return it.
 
     results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/, figures/, notebooks/, status.json and
     provenance.json; the folders of other profiles beside it, and those of reference_dir (results/reference), give the best evidence.
-    provenance: instead of results_dir/provenance.json. What is missing, or cannot be read, is said on the page.
+    provenance: instead of results_dir/provenance.json. What is missing, or cannot be read, is said on the page. committed: a folder of
+    committed notebooks; where it is given, the page shows the references alone, with the figures of these notebooks. links: where the page
+    finds each notebook, by name. home: the address of a site that the page is part of.
     """
     results_dir, reference_dir, out = Path(results_dir), Path(reference_dir), Path(out)
-    page = _page(results_dir, reference_dir, out.parent, provenance)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    text = template.render(**page)
+    page = _page(results_dir, reference_dir, out.parent, provenance, committed, links or {})
+    text = environment().get_template("report.html").render(**page, home=home)
     write_atomically(out, lambda file: file.write_text(text, encoding="utf-8"))
     return out
+
+
+def write_committed(reference_dir: Path, committed: Path, out: Path, profile: str = "quick", **options: Any) -> Path:
+    """Write the page of the committed references of `profile`, for a checkout on which nothing was reproduced yet, and return it.
+
+    Figures are taken from the outputs of the committed notebooks, tables are copied, both into a folder beside the page.
+    """
+    folder = out.parent / f"{out.stem}_files"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if (reference_dir / profile / "tables").exists():
+        shutil.copytree(reference_dir / profile / "tables", folder / "tables")
+    for path in sorted(committed.rglob("*.ipynb")):
+        if ".ipynb_checkpoints" not in path.parts:
+            extract_figures(path, folder / "figures" / path.relative_to(committed).with_suffix(""))
+    provenance = read_json(reference_dir / profile / "provenance.json")
+    return write_report(folder, reference_dir, out, provenance, committed=committed, **options)
+
+
+def environment() -> Environment:
+    """The templates beside this module, with claims' formulas typeset by the filter `formulas`."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters["formulas"] = typeset.html
+    return made
 
 
 def verdict_table(rows: pd.DataFrame) -> str:
@@ -72,44 +106,68 @@ def _chance(rows: pd.DataFrame) -> str:
     return f"; chance alone makes at most {expected:.1f} of them wrong on average" if expected else ""
 
 
-def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, Any] | None) -> dict[str, Any]:
+def papers_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `claim_row` by paper and kind: title, total, counts of verdicts, and the groups with theirs."""
+    found = []
+    for paper, title in PAPER_TITLES.items():
+        groups: list[dict[str, Any]] = [
+            {"title": KIND_TITLES[kind], "slug": f"{paper}-{_slug(kind)}", "rows": part, "counts": _counts(part)}
+            for kind in KIND_TITLES
+            if (part := [row for row in rows if (row["paper"], row["kind"]) == (paper, kind)])
+        ]
+        own = [row for group in groups for row in group["rows"]]
+        if own:
+            found.append({"slug": paper, "title": title, "groups": groups, "total": len(own), "counts": _counts(own)})
+    return found
+
+
+def _counts(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, int]]:
+    counts = [(name, MARKS[name], _slug(name), sum(row["verdict"] == name for row in rows)) for name in MARKS]
+    return [count for count in counts if count[3]]
+
+
+def _page(
+    results: Path, references: Path, base: Path, provenance: Mapping[str, Any] | None, committed: Path | None, links: Mapping[str, str]
+) -> dict[str, Any]:
     """Everything the template needs, as plain values; links are relative to the folder `base`."""
     problems: list[str] = []
     nothing: dict[str, Any] = {}
 
     def read(path: Path) -> pd.DataFrame:
-        return _read_or_say(problems, path, ledger.read, ledger.frame([]))
+        return read_or_say(problems, path, ledger.read, ledger.frame([]))
 
-    profile = results.name
-    present = {name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES}
-    committed = {name: read(references / name / ledger.FILE) for name in ledger.PROFILES}
-    here, own = read(results / ledger.FILE) if profile not in present else present[profile], read(results / ledger.OWN_FILE)
-    best = ledger.best_of(side[name] for name in ledger.PROFILES for side in (present, committed))
-    run, reference = ({row["id"]: row for row in ledger.records(rows)} for rows in (here, committed.get(profile, ledger.frame([]))))
-    rows = [_row(row, [run.get(row["id"]), reference.get(row["id"])]) for row in ledger.records(best)]
-    rows += [_row(row, [row, None]) for row in ledger.records(own)]
-    status = _read_or_say(problems, results / "status.json", _json, nothing)
-    source = dict(provenance) if provenance is not None else _read_or_say(problems, results / "provenance.json", _json, nothing)
-    sources = {name: _read_or_say(problems, references / name / "provenance.json", _json, nothing) for name in ledger.PROFILES}
-    notebooks = _notebooks(results, base, pd.concat([here, own]), status, problems)
+    profile = "reference" if committed else results.name
+    present = {name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES if not committed}
+    reference = {name: read(references / name / ledger.FILE) for name in ledger.PROFILES}
+    here = ledger.frame([]) if committed else present[profile] if profile in present else read(results / ledger.FILE)
+    own = read(results / ledger.OWN_FILE)
+    best = ledger.best_of(side[name] for name in ledger.PROFILES for side in (present, reference) if name in side)
+    sides = [{row["id"]: row for row in ledger.records(rows)} for rows in (here, reference.get(profile, ledger.frame([])))]
+    rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
+    rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
+    status = read_or_say(problems, results / "status.json", read_json, nothing)
+    source = dict(provenance) if provenance is not None else read_or_say(problems, results / "provenance.json", read_json, nothing)
+    sources = {name: read_or_say(problems, references / name / "provenance.json", read_json, nothing) for name in ledger.PROFILES}
+    judged = best if committed else pd.concat([here, own])
+    folder = committed or results / "notebooks"
+    shown = notebooks(results, folder, base, judged, status, problems, links)
     counts = ledger.summary(best, ["kind", "scope"])
     return {
         "profile": profile,
+        "committed": committed is not None,
         "provenance": _provenance(source),
         "reference_provenance": {f"Reference, {name} profile": _provenance(known) for name, known in sources.items() if known},
-        "bodies": [
-            (f"{title}: {KIND_TITLES[kind]}" if paper in PAPERS[:3] else title, part)
-            for paper, title in PAPER_TITLES.items()
-            for kind in KIND_TITLES
-            if (part := [row for row in rows if (row["paper"], row["kind"]) == (paper, kind)])
-        ],
-        "verdicts": [(name, MARKS[name], _slug(name), sum(row["verdict"] == name for row in rows)) for name in MARKS],
+        "headlines": [row for id in HEADLINES for row in rows if row["id"] == id],
+        "papers": papers_of(rows),
+        "verdicts": _counts(rows),
+        "total": len(rows),
+        "columns": [] if committed else ["This run", "Reference"],
         "counts": counts.reset_index().to_dict("split"),
         "chance": _chance(best).removeprefix("; "),
-        "judged": len(here) + len(own),
-        "notebooks": notebooks,
-        "anchors": {notebook["anchor"] for notebook in notebooks},
-        "failures": [notebook for notebook in notebooks if notebook["state"] not in ("done", "")],
+        "judged": len(judged),
+        "notebooks": shown,
+        "links": {notebook["name"]: f"#{notebook['anchor']}" for notebook in shown},
+        "failures": [notebook for notebook in shown if notebook["state"] not in ("done", "")],
         "problems": problems,
     }
 
@@ -117,13 +175,14 @@ def _page(results: Path, references: Path, base: Path, provenance: Mapping[str, 
 # --- the ledger
 
 
-def _row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """A claim with its best evidence, and beside it what this run and the reference of its profile have."""
+def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """A claim with its best evidence, for the macros of claims.html; beside it what this run and the reference of its profile have."""
     words = ("id", "paper", "kind", "where", "claim", "statistic", "diagnostic", "note", "profile", "scope")
     return {
         **{name: row[name] for name in words},
         **_side(row, row),
-        "anchor": _anchor(row["notebook"]),
+        "notebook": name_of(row["notebook"]),
+        "by": PAPER_TITLES[row["paper"]].partition(" (")[0],
         "claimed": formatting.claimed_text(row),
         "mean": None if pd.isna(row["mean"]) else row["mean"],
         "data": f"on {row['data'].replace('|', ', ')}" if row["data"] else "",
@@ -163,85 +222,6 @@ def _plot(row: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-# --- the notebooks
-
-
-def _notebooks(results: Path, base: Path, claims: pd.DataFrame, status: Mapping[str, Any], problems: list[str]) -> list[dict[str, Any]]:
-    """Every notebook that ran, judged a claim or left a table or figure, in the order of their names."""
-    folder = results / "notebooks"
-    executed = {_name(path.relative_to(folder).as_posix()): path for path in sorted(folder.rglob("*.ipynb"))}
-    states = {_name(name): state for name, state in status.items()}
-    known = {*executed, *states, *map(_name, claims["notebook"])}
-    owned: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
-    for path in sorted((*(results / "figures").rglob("*"), *(results / "tables").rglob("*.csv"))):
-        if path.suffix != ".csv" and path.suffix not in _IMAGES:
-            continue
-        piece = path.relative_to(results).as_posix().removesuffix(path.suffix).partition("/")[2]  # 2_dcl/5.1_figure4_images_probe
-        owners = (name for name in known if re.match(re.escape(name) + r"($|[/_.-])", piece))
-        owner = max(owners, key=len, default=piece.rpartition("/")[0] or "other")
-        item = _read_or_say(problems, path, _table if path.suffix == ".csv" else _figure, None)
-        if item is not None:
-            title = piece.removeprefix(owner).strip("/_.- ") or item["kind"]
-            owned.setdefault(owner, []).append({**item, "title": title.replace("_", " "), "link": _link(path, base)})
-    shown = []
-    for name in sorted(owned):
-        state = states.get(name, {})
-        log = state.get("log") or ""
-        log_path = next((path for path in (results / log, results.parent.parent / log) if path.exists()), None)  # `/` keeps an absolute log
-        judged = claims[[_name(notebook) == name for notebook in claims["notebook"]]]
-        shown.append(
-            {
-                "name": name,
-                "anchor": _anchor(name),
-                "title": _title(executed[name]) if name in executed else name,
-                "link": _link(executed[name], base) if name in executed else "",
-                "state": state.get("state", ""),
-                "duration": _duration(state.get("seconds")),
-                "error": state.get("error") or "",
-                "log": log,
-                "log_link": _link(log_path, base) if log and log_path else "",
-                "claims": len(judged),
-                "figures": [item for item in owned[name] if item["kind"] == "figure"],
-                "tables": [item for item in owned[name] if item["kind"] == "table"],
-            }
-        )
-    return shown
-
-
-def _name(notebook: str) -> str:
-    """'notebooks/2_dcl/5.1_figure4_images.ipynb' and '2_dcl/5.1_figure4_images' are one notebook."""
-    return notebook.removeprefix("notebooks/").removesuffix(".ipynb")
-
-
-def _title(path: Path) -> str:
-    """The notebook's first heading, else its name."""
-    try:
-        first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]
-        heading = re.match(r"#\s+(.+)", first if isinstance(first, str) else "".join(first))
-    except (OSError, ValueError, LookupError, TypeError):
-        heading = None
-    return heading[1].strip() if heading else path.stem
-
-
-def _table(path: Path) -> dict[str, Any]:
-    """A table's cells as text, long decimals shortened, a bare 0, 1, 2, ... index left out, the first MOST_ROWS rows."""
-    with open(path, encoding="utf-8", newline="") as file:
-        head, *body = list(csv.reader(file)) or [[]]
-    if head and head[0] in ("", "Unnamed: 0") and [row[0] for row in body] == [str(i) for i in range(len(body))]:
-        head, body = head[1:], [row[1:] for row in body]
-    numeric = [bool(body) and all(_is_number(row[column]) or not row[column] for row in body) for column in range(len(head))]
-    columns = [_short(list(column)) if numeric[i] else column for i, column in enumerate(zip(*body[:MOST_ROWS], strict=True))]
-    return {"kind": "table", "head": head, "numeric": numeric, "rows": list(zip(*columns, strict=True)), "total": len(body)}
-
-
-def _figure(path: Path) -> dict[str, Any]:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return {"kind": "figure", "source": f"data:{_IMAGES[path.suffix]};base64,{data}"}
-
-
-# --- parts
-
-
 def _provenance(source: Mapping[str, Any]) -> dict[str, str]:
     """What a run was made with, as text: nested values in one line, seconds as minutes."""
     known = {}
@@ -249,58 +229,7 @@ def _provenance(source: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, Mapping):
             value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in ("", None))
         elif name.endswith("seconds"):
-            name, value = name.removesuffix("seconds").strip("_ ") or "time", _duration(value)
+            name, value = name.removesuffix("seconds").strip("_ ") or "time", duration(value)
         if value not in ("", None):
             known[name.replace("_", " ")] = str(value)
     return known
-
-
-def _duration(seconds: object) -> str:
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        return ""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _short(column: list[str]) -> list[str]:
-    """A column of numbers; where one has four or more decimals, all with as many as give the largest five digits (1 to 6)."""
-    if not any(re.search(r"\.\d{4,}", cell) for cell in column):
-        return column
-    values = [float(cell) for cell in column if cell]
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    decimals = min(6, max(1, 4 - math.floor(math.log10(largest)))) if largest else 1
-    fits = all(value == 0 or abs(value) >= 10.0**-decimals for value in values)  # else the small ones would read 0
-    return [f"{float(cell):{f'.{decimals}f' if fits else '.4g'}}" if cell else "" for cell in column]
-
-
-def _anchor(name: str) -> str:
-    return "notebook-" + re.sub(r"[^\w.-]", "-", _name(name))
-
-
-def _link(path: Path, base: Path) -> str:
-    return quote(Path(os.path.relpath(path, base)).as_posix())
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    value = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds {type(value).__name__}, not an object")
-    return value
-
-
-def _read_or_say(problems: list[str], path: Path, get: Callable[[Path], T], otherwise: T) -> T:
-    """What `get` makes of the file; one that cannot be read becomes a line on the page, since the rest of it is still worth having."""
-    try:
-        return get(path)
-    except (OSError, ValueError, LookupError) as error:
-        problems.append(f"{path.parent.name}/{path.name} cannot be read: {' '.join(str(error).split())}")
-        return otherwise

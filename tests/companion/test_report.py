@@ -1,22 +1,25 @@
 """The report page: whole, safe, honest about what is missing, and seen in a real browser."""
 
-import html
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from browse_site import AXE, axe
+from browser import CHROMIUM, Browser
 
-from curlnb.companion import claims
+from curlnb.__main__ import main
+from curlnb.companion import claims, report, typeset
 from curlnb.companion.claims import Claim
 from curlnb.companion.ledger import frame, judged, read, record
-from curlnb.companion.report import verdict_table, write_report
+from curlnb.companion.report import verdict_table, write_committed, write_report
+from curlnb.runs import environment as runs_environment
 
 NOTEBOOK = "2_dcl/5.1_figure4_images"
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect width="40" height="20"/></svg>'
 
 
@@ -39,6 +42,8 @@ TABLE = {
     ]
 }
 GAIN = [2.3, 3.8, 2.7, 3.1, 2.9]
+
+COMMITTED = claims.table()
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +77,16 @@ def results(tmp_path: Path) -> Path:
         folder / "tables" / f"{NOTEBOOK}-probe.csv"
     )
     (folder / "figures" / f"{NOTEBOOK}-negatives.svg").write_text(SVG)
-    cells = [{"cell_type": "markdown", "source": ["# Debiased learning on images\n", "text"]}]
+    saving = {
+        "cell_type": "code",
+        "source": 'notebook.save_figure(settings, figure, "negatives", alt="Two bars "\n    "of one height, side by side.")',
+    }
+    shown = {
+        "output_type": "display_data",
+        "data": {"image/png": PNG},
+        "metadata": {"image/png": {"alt": "Two bars of one height, side by side."}},
+    }
+    cells = [{"cell_type": "markdown", "source": ["# Debiased learning on images\n", "text"]}, {**saving, "outputs": [shown]}]
     (folder / "notebooks" / f"{NOTEBOOK}.ipynb").write_text(json.dumps({"cells": cells}))
     (folder / "logs" / "hcl.log").write_text("Traceback")
     status = {
@@ -114,14 +128,14 @@ def written(folder: Path, **options: object) -> str:
 def test_page_shows_everything_ledger_first(tmp_path) -> None:
     page = written(results(tmp_path))
     text = text_of(page)
-    assert text.index("chuang2020/fig4a") < text.index("Debiased learning on images") < text.index("Where the numbers come from")
+    assert text.index("chuang2020/fig4a") < text.index("Debiased learning on images") < text.rindex("Where the numbers come from")
     for seen in ("+3.96 [+3.27, +4.65]", "points, n = 5 (8 planned)", "effect 4.26 (Figure 4a)", "0.9981", "2,000 cases", "needs a GPU"):
         assert seen in text, seen
     for seen in ("13 min", "torch 2.13", "quick profile, on cifar10-mini", "the paper's data is private", "not judged yet"):
         assert seen in text, seen
     assert "70.123 80.15 debiased 71.200" in text  # the table, its long decimals shortened, its bare index dropped
     assert 'href="notebooks/2_dcl/5.1_figure4_images.ipynb"' in page
-    assert 'src="data:image/svg+xml;base64,' in page
+    assert f'<img loading="lazy" src="figures/{NOTEBOOK}-negatives.svg" alt="Two bars of one height, side by side."' in page
 
 
 def test_kinds_and_scopes_are_counted_apart(tmp_path) -> None:
@@ -257,56 +271,140 @@ def test_terminal_table(tmp_path) -> None:
     assert verdict_table(read(folder / "absent.csv")) == "no claim has been judged"
 
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-PROBE = """
-<script>
-const frame = document.querySelector("iframe");
-frame.onload = () => {
-  const page = frame.contentDocument, rows = () => [...page.querySelectorAll("#ledger .row")].filter(row => row.getClientRects().length);
-  const found = { ids: rows().map(row => row.id), width: page.documentElement.scrollWidth, room: page.documentElement.clientWidth };
-  page.querySelector('[data-show="contradicted"]').click();
-  found.contradicted = rows().map(row => row.id);
-  page.querySelector('[data-show=""]').click();
-  const sort = [...page.querySelectorAll("#ledger thead button")].find(button => button.textContent === "Best evidence");
-  sort.click();
-  found.sorted = rows().map(row => row.id);
-  found.figure = page.querySelector("figure img").naturalWidth;
-  document.body.dataset.found = JSON.stringify(found);
-};
-</script>
-"""
+def test_headlines_come_first_and_lead_to_their_rows(tmp_path, monkeypatch) -> None:
+    assert set(report.HEADLINES) <= set(COMMITTED), "a headline claim is not in the table"
+    monkeypatch.setattr(report, "HEADLINES", ("chuang2020/fig4a", "chuang2020/never"))
+    page = written(results(tmp_path))
+    heads = page[page.index('id="headlines"') : page.index('id="the-ledger"')]
+    assert "+3.96" in heads
+    assert "the paper&#39;s data is private" in heads
+    assert re.findall(r'href="#(chuang[^"]*)"', heads) == ["chuang2020/fig4a", "chuang2020/never"]
+    assert page.index('id="the-ledger"') < page.index('id="chuang2020/fig4a"')
 
 
-def browse(page: str, width: int, folder: Path) -> dict:
-    """Open the page in a frame `width` px wide (the browser's own window has a least width) and return what PROBE found."""
-    harness = folder / "harness.html"
-    frame = f'<iframe style="width: {width}px; height: 2000px; border: 0" srcdoc="{html.escape(page)}"></iframe>'
-    harness.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}{PROBE}", encoding="utf-8")
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-    command = [str(CHROMIUM), *flags.split(), "--disable-sync", f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [*command, "--virtual-time-budget=5000", "--dump-dom", harness.as_uri()], capture_output=True, text=True, timeout=60
-    )
-    assert "CONSOLE" not in done.stderr, done.stderr  # a script error, or a resource that the page's policy refused
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found, f"{done.stdout[-500:]}\n{done.stderr[-500:]}"
-    return json.loads(html.unescape(found[1]))
+def test_formulas_are_typeset_and_stay_text(tmp_path) -> None:
+    for typed, seen in {
+        "L_un^!=(f) <= alpha tau+": "<i>L</i><sub>un</sub><sup>≠</sup>(f) ≤ α τ⁺",
+        "M^(-1/2)": "<i>M</i><sup>−1/2</sup>",
+        "8 eps/(xi^2 - ...)^2": "8 ε/(ξ<sup>2</sup> - ...)<sup>2</sup>",
+        "q_beta^- of ball_in_cup and PTC_MR": "<i>q</i><sub>β</sub><sup>−</sup> of ball_in_cup and PTC_MR",
+        "at least 1 - delta, sqrt(6k) R": "at least 1 − δ, √(6k) R",
+        "a <b> & 'c'": "a &lt;b&gt; &amp; &#x27;c&#x27;",
+        "the state's data sets, \ue000": "the state&#x27;s data sets, ",
+    }.items():
+        assert typeset.html(typed) == seen
+    left = [claim.id for claim in COMMITTED.values() if re.search(r"\^|sqrt|_un|<=|>=", re.sub("<.*?>", "", typeset.html(claim.claim)))]
+    assert left == [], "formulas of the table that would stand on the page as they were typed"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_the_committed_references_make_a_page_without_a_reproduction(tmp_path) -> None:
+    folder = results(tmp_path)
+    reference = tmp_path / "reference"
+    recorded(reference / "quick", measured("chuang2020/fig4a", [x + 1 for x in GAIN]))
+    shutil.copytree(folder / "tables", reference / "quick" / "tables")
+    (reference / "quick" / "provenance.json").write_text(json.dumps({"device": "some CPU"}))
+    out = tmp_path / "elsewhere" / "page.html"
+    page = write_committed(reference, folder / "notebooks", out, links={NOTEBOOK: "notebooks/x.html"}, home="index.html").read_text()
+    text = text_of(page)
+    for seen in (
+        "the committed references",
+        "+3.96 [+3.27, +4.65]",
+        "some CPU",
+        "70.123 80.15 debiased 71.200",
+        "Debiased learning on images",
+    ):
+        assert seen in text, seen
+    assert "This run" not in text
+    picture = re.search(r'src="([^"]*)" alt="Two bars of one height, side by side."', page)
+    assert picture is not None
+    assert (out.parent / picture[1]).read_bytes()[1:4] == b"PNG"
+    for link in ("page_files/tables/2_dcl/5.1_figure4_images-probe.csv", "notebooks/x.html", "index.html"):
+        assert f'href="{link}"' in page
+
+
+def test_the_command_shows_the_committed_references_where_nothing_was_reproduced(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(claims, "table", lambda: COMMITTED)
+    assert main(["report"]) == 0
+    page = Path(capsys.readouterr().out.strip().removeprefix("Report: "))
+    assert page.parent == tmp_path
+    assert page.stat().st_size < 3e6
+    assert all(f'id="{id}"' in page.read_text() for id in COMMITTED)
+
+
+READ = """(() => {
+  const rows = () => [...document.querySelectorAll("#ledger .entry")].filter(row => row.checkVisibility()).map(row => row.id);
+  return { ids: rows(), hash: location.hash, found: document.querySelector("#found").textContent,
+    folds: [...document.querySelectorAll("details.fold[open]")].map(fold => fold.id),
+    height: document.documentElement.scrollHeight,
+    width: document.documentElement.scrollWidth, room: document.documentElement.clientWidth };
+})()"""
+PAUSE = "new Promise(done => setTimeout(done, 600))"  # longer than the page waits for the next letter
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    with Browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("width", [390, 1200])
-def test_in_a_browser(tmp_path, width: int) -> None:
+def test_in_a_browser(tmp_path, browser, width: int) -> None:
     folder = results(tmp_path)
     long = {f"a column with a long name {i}": [1.5] for i in range(20)}
     pd.DataFrame(long).to_csv(folder / "tables" / f"{NOTEBOOK}-wide.csv", index=False)
     reference = folder.parent / "reference"
     recorded(reference / "gpu", measured("chuang2020/fig4a", [20.0, 50.2, 30.0, 25.0, 41.3], "gpu"))
-    found = browse(written(folder), width, tmp_path)
-    assert found["ids"] == [id for id in TABLE if id not in ("chuang2020/code", "chuang2020/never")] + [
+    address = write_report(folder, reference, folder / "report.html").as_uri()
+    browser.open(address, width)
+    assert browser.evaluate(READ)["ids"] == []  # all is folded
+    browser.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
+    seen = browser.evaluate(READ)
+    assert seen["ids"] == [id for id in TABLE if id not in ("chuang2020/code", "chuang2020/never")] + [
         "chuang2020/never",
         "chuang2020/code",
     ]
-    assert found["width"] <= found["room"] <= width  # wide tables scroll inside their box, the page does not
-    assert found["contradicted"] == ["chuang2020/lost"]
-    assert found["sorted"][1:5] == [f"chuang2020/{slug}" for slug in ("lost", "open", "fig4b", "fig4a")]
-    assert found["figure"] > 0  # the picture is inside the page and could be drawn
+    assert seen["width"] <= seen["room"] <= width  # wide tables scroll inside their box, the page does not
+    drawn = "const image = document.querySelector('figure img'); image.loading = 'eager'; image.decode().then(() => image.naturalWidth)"
+    assert browser.evaluate(f"(() => {{ {drawn.replace('image.decode', 'return image.decode')} }})()") > 0
+
+    browser.evaluate(f"{axe()};0")
+    assert browser.evaluate(AXE) == []  # nothing stops a reader with aids
+
+    browser.evaluate("document.querySelector('[data-show=\"contradicted\"]').click()")
+    seen = browser.evaluate(READ)
+    assert (seen["ids"], seen["hash"], seen["found"]) == (["chuang2020/lost"], "#verdict=contradicted", "1 of 8 claims")
+    browser.evaluate("document.querySelector('[data-show=\"\"]').click()")
+    assert browser.evaluate(READ)["hash"] == ""
+    browser.evaluate("find.value = 'STL10 says'; find.dispatchEvent(new Event('input'))")
+    browser.evaluate(PAUSE)
+    seen = browser.evaluate(READ)
+    assert (seen["ids"], seen["hash"]) == (["chuang2020/fig4b"], "#find=STL10+says")
+    assert browser.complaints() == []
+
+    browser.open(f"{address}#verdict=undecided", width)  # an address that was sent on
+    assert browser.evaluate(READ)["ids"] == ["chuang2020/open"]
+    assert browser.evaluate("document.getElementById('the-ledger').getBoundingClientRect().top") < 100
+    browser.open(f"{address}#chuang2020/lost", width)
+    assert browser.evaluate(READ)["folds"] == ["chuang2020-experiment"]
+    assert browser.evaluate("document.getElementById('chuang2020/lost').getBoundingClientRect().top") < 900
+    sort = "[...document.querySelectorAll('#chuang2020-experiment thead button')].find(button => button.textContent === 'Best evidence')"
+    browser.evaluate(f"{sort}?.click()")
+    assert browser.evaluate(READ)["ids"][:4] == [f"chuang2020/{slug}" for slug in ("lost", "open", "fig4b", "fig4a")]
+
+
+def test_the_committed_page_is_short_until_it_is_unfolded(tmp_path, monkeypatch, browser) -> None:
+    """At most ten screens on a desk and on a phone, with the headline claims on the first."""
+    monkeypatch.setattr(claims, "table", lambda: COMMITTED)
+    home = runs_environment.home()
+    page = write_committed(runs_environment.reference_folder(), home / "notebooks", tmp_path / "reference.html")
+    for width, height in ((1280, 800), (390, 844)):
+        browser.open(page.as_uri(), width, height)
+        seen = browser.evaluate(READ)
+        assert seen["height"] <= 10 * height
+        assert seen["width"] <= width
+        assert browser.evaluate("document.querySelector('.headlines .entry').getBoundingClientRect().bottom") < height
+        assert not [event for event in browser.requests() if event.endswith((".png", ".svg"))]  # pictures wait until they are seen
+        assert browser.complaints() == []
