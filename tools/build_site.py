@@ -114,11 +114,16 @@ def _heading(content: dict[str, Any]) -> str:
 
 
 def for_the_web(content: dict[str, Any]) -> dict[str, Any]:
-    """A notebook as the site shows it: solutions folded, and what they lead to; no widgets, whose scripts would come from elsewhere."""
+    """A notebook as the site shows it: solutions folded, and what they lead to; no widgets, whose scripts would come from elsewhere.
+
+    The cell that sets Colab up has nothing to say there.
+    """
     cells: list[dict[str, Any]] = []
     before = ""
     for cell in content["cells"]:
         tags = cell.get("metadata", {}).get("tags", [])
+        if "colab" in tags:
+            continue
         text = "".join(cell["source"])
         cell = {**cell, "metadata": dict(cell.get("metadata", {}))}
         if cell["cell_type"] == "code":
