@@ -25,7 +25,8 @@ ARMS = {
 
 def main() -> None:
     night = notebooks.settings_of(environment.home() / "notebooks" / "5_across_papers.ipynb")[1]["night"]
-    recipe = {name: night[name] for name in simclr.parameters({}) if name in night}
+    chosen = ("tau_plus", "beta")  # lists of several there
+    recipe = {name: night[name] for name in simclr.parameters({}) if name in night and name not in chosen}
     store, about = default_store("night"), {}
     for name, arm in ARMS.items():
         parameters = simclr.parameters(recipe | arm)
