@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from base64 import b64decode
 from collections.abc import Iterable
 from html.parser import HTMLParser
@@ -29,12 +28,13 @@ from urllib.parse import unquote, urlsplit
 HOME = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HOME), str(HOME / "tools")]
 
+from colab import repository  # noqa: E402
+
 from curlnb.companion import ledger, notebooks, report  # noqa: E402
 from curlnb.runs import environment  # noqa: E402
 
 SETTINGS = HOME / "docs" / "site"
-URLS = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
-ADDRESS = {"repository": URLS.get("Repository", ""), "branch": "main"}
+ADDRESS = {"repository": repository(), "branch": "main"}
 GUIDES = {"README.md": "readme", "CONTRIBUTING.md": "contributing", "SECURITY.md": "security", "data/README.md": "data"}
 NAMES = {"readme": "Two commands, and what is here"}  # of guides whose own title would not do in a list
 PAPERS = {  # page: title, its notebooks, where to read it
@@ -84,7 +84,7 @@ def gather(source: Path, chosen: Iterable[Path] | None = None) -> dict[str, str]
     for file, page in guides.items():
         if (HOME / file).exists():
             pages[f"guides/{page}.md"] = relinked(file, guides, titles)
-    best = ledger.best_evidence()
+    best = ledger.best_evidence(committed=True)
     rows = [report.claim_row(row, []) for row in ledger.records(best)]
     single = set(ledger.once(best)["id"])
     table = counts([row for row in rows if row["id"] in single])
@@ -233,7 +233,7 @@ def findings(rows: list[dict[str, Any]], table: str) -> str:
     macros = report.environment().get_template("claims.html").module
     heads = [row for id in report.HEADLINES for row in rows if row["id"] == id]
     links = {row["id"]: f"papers/{row['paper']}.html#{row['id']}" for row in heads}
-    lines = ["# What was found", "", "What the abstracts and main theorems claim, three claims a paper, with the best evidence so far.", ""]
+    lines = ["# What was found", "", "What the abstracts and main theorems claim, with the best evidence so far.", ""]
     lines += [_raw(str(macros.headlines(heads, links))), "", "## All claims", "", _raw(table), ""]
     lines += [
         "Claims that are one slip or one measurement count once here.",
@@ -324,7 +324,7 @@ def map_of(paths: list[Path], titles: dict[str, str]) -> str:
 def start_page(table: str, guides: list[str]) -> str:
     """docs/site/index.md with the counts of the ledger and the list of guides put in."""
     parts = {"counts": _raw(table)}
-    first = [page for page in ("readme", "cluster") if page in guides]
+    first = [page for page in ("readme", "night", "cluster") if page in guides]
     teach = [page for page in guides if page not in (*first, "contributing", "security", "data")]
     parts |= {
         name: "\n".join(f"{NAMES[page]} <guides/{page}>" if page in NAMES else f"guides/{page}" for page in pages)
@@ -344,7 +344,7 @@ def build(folder: Path, chosen: Iterable[Path] | None = None) -> Path:
     style = report.environment().get_template("claims.html").module.style()
     (folder / "static").mkdir(parents=True, exist_ok=True)
     (folder / "static" / "claims.css").write_text(str(style), encoding="utf-8")
-    paths = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(HOME), str(HOME / "tools"), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-c", str(SETTINGS), "-d", str(folder / "doctrees"), "-j", "auto", "-q"]
     done = subprocess.run(
         [*command, str(source), str(out)], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True

@@ -1,22 +1,16 @@
 """Renew the table of verdicts in README.md from the committed references: `python tools/readme_counts.py`. A test says when to."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
 
+from curlnb.companion.formatting import MARKS
+from curlnb.companion.ledger import best_evidence, once
+from curlnb.companion.report import KIND_TITLES
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- counts: made by tools/readme_counts.py -->\n", "<!-- end of counts -->\n"
-KINDS = {
-    "experiment": "experiments",
-    "theorem": "theorems",
-    "proof step": "steps of proofs",
-    "text": "what the text says",
-    "released code": "the released code",
-    "ours": "our own questions",
-}
-"""The kinds of claims, and what a reader calls them."""
 MANY = {"holds": "hold", "fails": "fail", "proof step fails": "proof steps fail"}
 """The verdicts that have a form of their own for more than one claim."""
 PAPERS = {"arora2019": "CURL (2019)", "chuang2020": "debiased (2020)", "robinson2021": "hard negatives (2021)", "curlnb": "this companion"}
@@ -24,9 +18,6 @@ PAPERS = {"arora2019": "CURL (2019)", "chuang2020": "debiased (2020)", "robinson
 
 def table(evidence: pd.DataFrame) -> str:
     """Kinds down, papers across: how many groups of claims have which verdict, as a Markdown table."""
-    from curlnb.companion.formatting import MARKS
-    from curlnb.companion.ledger import once
-
     counts = once(evidence).groupby(["kind", "paper", "verdict"]).size()
     papers = [paper for paper in PAPERS if paper in evidence["paper"].to_numpy()]
 
@@ -35,7 +26,7 @@ def table(evidence: pd.DataFrame) -> str:
         return ", ".join(f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in found.items())
 
     lines = ["| | " + " | ".join(PAPERS[paper] for paper in papers) + " |", "|---" * (len(papers) + 1) + "|"]
-    lines += [f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |" for kind, said in KINDS.items()]
+    lines += [f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |" for kind, said in KIND_TITLES.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -49,10 +40,7 @@ def renewed(readme: str, made: str) -> str:
 
 
 def main() -> None:
-    os.environ["CURLNB_REFERENCE"] = "1"  # the committed evidence alone
-    from curlnb.companion.ledger import best_evidence
-
-    README.write_text(renewed(README.read_text(encoding="utf-8"), table(best_evidence())), encoding="utf-8")
+    README.write_text(renewed(README.read_text(encoding="utf-8"), table(best_evidence(committed=True))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -217,6 +217,8 @@ def means_with_intervals(
         axis.errorbar(at, means, yerr=[below, above], fmt="o-" if joined else "o", color=colour, ms=4.5, lw=1.3, capsize=3, label=str(arm))
     axis.set_xticks(range(len(places)), [str(place) for place in places])
     axis.margins(x=0.08)
+    if len(places) == 1:  # else the few points would be spread over the whole width
+        axis.set_xlim(-0.5, 0.5)
     return offsets
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
+from curlnb.runs.files import plain
 
 HOLDS, LOOSE, STEP, FAILS = THEORY = ("holds", "loose", "proof step fails", "fails")
 NOT_RUN = "not run"
@@ -135,8 +136,7 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
 
 def printable(text: object) -> str:
     """A message in one line that cannot steer a terminal: lines are joined, other control characters written as escapes."""
-    line = " ".join(str(text).splitlines())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return plain(" ".join(str(text).splitlines()))
 
 
 def _short(row: Row) -> str:

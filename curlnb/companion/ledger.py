@@ -312,10 +312,13 @@ def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return frame([*best.values(), *missing])
 
 
-def best_evidence() -> pd.DataFrame:
-    """The best evidence (see `best_of`) over the present results and the committed references of all profiles, a row a claim."""
+def best_evidence(*, committed: bool = False) -> pd.DataFrame:
+    """The best evidence (see `best_of`) over the present results and the committed references of all profiles, a row a claim.
+
+    committed: over the references alone, as where `CURLNB_REFERENCE` is 1.
+    """
     reference = environment.reference_folder()
-    roots = [reference] if environment.reference_only() else [environment.results_root(), reference]
+    roots = [reference] if committed or environment.reference_only() else [environment.results_root(), reference]
     return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
 
 

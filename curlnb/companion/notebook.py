@@ -19,7 +19,9 @@ from curlnb.runs.boundary import check_environment
 from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
-PROFILES = ("quick", "night", "gpu", "paper")
+PROFILES = tuple(reversed(ledgers.PROFILES))  # the quickest first
+ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
+"""Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set none."""
 
 
 class Settings:
@@ -59,9 +61,8 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
 
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it saves is filed under it.
     profiles: quick=dict(...), gpu=dict(...), paper=dict(...), and night=dict(...) where the notebook has something to decide in a night of
-    two cores, all with the same names. dry: values that take the place of the profile's in
-    a dry run (CURLNB_DRY=1), which only shows that the code runs. ValueError for an unknown profile, for a setting that one profile lacks,
-    and for one of `dry` that they do not have.
+    two cores, all with the same names. dry: values that take the place of the profile's in a dry run (CURLNB_DRY=1), which only shows that
+    the code runs. ValueError for an unknown profile, for a setting that one profile lacks, and for one of `dry` that they do not have.
     """
     check_environment()
     if profile not in profiles:
@@ -109,10 +110,6 @@ def slider(draw: Callable[..., object], **ranges: tuple[float, float, float]) ->
         return
     wanted = " and ".join(f"{name} (from {low:g} to {high:g})" for name, (low, high, _) in ranges.items())
     print(f"In JupyterLab (`make lab`) or Colab you would move {wanted} here.")
-
-
-ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
-"""Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set none."""
 
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:

@@ -99,17 +99,17 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
 
 
 def _with_profile(paths: list[Path], profile: str) -> list[Path]:
-    """Those of the notebooks that have settings for the profile: all have quick, gpu and paper, some have night."""
-    if profile != "night":
-        return paths
+    """Those of the notebooks that have settings for the profile: all have quick, gpu and paper, some have night. ValueError for none."""
     kept = []
     for path in paths:
         with contextlib.suppress(ValueError, OSError):  # what is damaged is said when its turn comes
             if profile not in notebooks.settings_of(path)[1]:
                 continue
         kept.append(path)
+    if not kept:
+        raise ValueError(f"none of {', '.join(map(name_of, paths))} has settings for the profile {profile}")
     if len(kept) < len(paths):
-        print(f"  {len(kept)} of {len(paths)} notebooks have settings for {profile}; the others have nothing to add to quick there")
+        print(f"  {len(kept)} of {len(paths)} notebooks have settings for {profile}; the others are left out")
     return kept
 
 

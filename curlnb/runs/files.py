@@ -157,13 +157,13 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {_plain(str(error))})") from None
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {plain(str(error))})") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: it holds {type(value).__name__}, not an object")
     return value
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Without what could steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
@@ -253,7 +253,7 @@ def set_aside(path: Path, why: str) -> None:
 
 def say(what: str) -> None:
     """A line for whoever runs the command or reads its log."""
-    line = f"curlnb: {_plain(what)}"
+    line = f"curlnb: {plain(what)}"
     environment.log(line)
     print(line, file=sys.stderr)
 

@@ -1,16 +1,14 @@
-"""Sphinx's settings for the site. tools/site.py gathers the pages (see there) and calls Sphinx with this folder as its configuration."""
+"""Sphinx's settings for the site: tools/build_site.py gathers the pages and calls Sphinx with this folder as its configuration."""
 
 import json
 import re
 import sys
-import tomllib
 from pathlib import Path
 
+from colab import repository
 from docutils import nodes
 
-HERE = Path(__file__).parent
-URLS = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
-ADDRESS = {"repository": URLS.get("Repository", ""), "branch": "main"}
+REPOSITORY = repository()
 
 project = "curlnb"
 author = "The curlnb authors"
@@ -58,10 +56,10 @@ html_theme_options: dict = {
     "show_navbar_depth": 1,
     "extra_footer": "Three papers on contrastive learning, computed again.",
 }
-if ADDRESS["repository"]:
+if REPOSITORY:
     html_theme_options |= {
-        "repository_url": ADDRESS["repository"],
-        "repository_branch": ADDRESS["branch"],
+        "repository_url": REPOSITORY,
+        "repository_branch": "main",
         "path_to_docs": "",
         "use_repository_button": True,
         "use_issues_button": True,
@@ -142,7 +140,7 @@ def _alternative_texts(app, doctree):
 
 
 def _no_source_elsewhere(app, pagename, templatename, context, doctree):
-    """A page that tools/site.py made has no source in the repository to edit, and nothing to launch."""
+    """A page that tools/build_site.py made has no source in the repository to edit, and nothing to launch."""
     if not pagename.startswith("notebooks/"):
         for name in ("use_edit_page_button", "launch_buttons"):
             context[f"theme_{name}"] = {} if name == "launch_buttons" else False

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from curlnb.__main__ import main
-from curlnb.companion import reference, restamp
+from curlnb.companion import notebooks, reference, reproduce, restamp
 from curlnb.runs import environment
 
 HOME = environment.home()
@@ -178,6 +178,16 @@ def command(capsys, *arguments: str) -> str:
     return line
 
 
+def test_notebooks_without_the_profile_are_left_out_and_none_at_all_is_refused(capsys):
+    paths = notebooks.find()
+    assert reproduce._with_profile(paths, "quick") == paths
+    kept = reproduce._with_profile(paths, "night")
+    assert "5_across_papers" in {notebooks.name_of(path) for path in kept}
+    assert f"{len(kept)} of {len(paths)} notebooks have settings for night" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="none of 0_start_here has settings for the profile night"):
+        reproduce._with_profile([path for path in paths if path.stem == "0_start_here"], "night")
+
+
 @pytest.mark.parametrize("selected", ["docs", "README.md", "", "notebooks/nothing", "notebooks/2_dcl/nothing.ipynb"])
 def test_what_holds_no_notebook_is_refused(capsys, selected: str):
     assert command(capsys, "reproduce", selected).startswith(f"curlnb reproduce: no notebook at {selected!r}: give files or folders below")
@@ -265,9 +275,10 @@ def test_a_second_reproduction_at_once_is_told_so(checkout):
     assert "another `make reproduce` is at work" in done.stderr
 
 
-def test_the_committed_reference_runs_are_those_of_the_present_code():
-    assert reference.records("quick"), "no reference runs: run `make reproduce reference`"
-    assert reference.stale("quick") == {}
+@pytest.mark.parametrize("profile", ["quick", "night"])
+def test_the_committed_reference_runs_are_those_of_the_present_code(profile):
+    assert reference.records(profile), "no reference runs: run `make reproduce reference`"
+    assert reference.stale(profile) == {}
 
 
 def test_a_stale_reference_says_what_to_run(monkeypatch):
