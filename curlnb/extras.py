@@ -10,8 +10,8 @@ import sys
 
 IMPORTED = {
     "notebooks": (
-        "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2", "matplotlib", "nbclient", "nbformat",
-        "pandas", "papermill", "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
+        "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2", "markupsafe", "matplotlib", "nbclient",
+        "nbformat", "pandas", "papermill", "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
     ),
     "graphs": ("torch_geometric",),
     "control": ("absl", "dm_control", "mujoco"),

@@ -214,7 +214,7 @@ def source_of(one: Lesson, folder: Path) -> dict[str, Any]:
     folder: where it will lie, for the link to the lesson.
     """
     cells = [_markdown("about", _head(one, folder))]
-    cells += [_code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]}) for number, text in enumerate(one.carried)]
+    cells += [_code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]} | _role(locked=True)) for number, text in enumerate(one.carried)]
     for number, text in enumerate(one.prepared):
         first = "# Prepared: what the checks below need of the lesson.\n" if number == 0 else ""
         cells.append(_code(f"prepared-{number + 1}", first + text, _role(locked=True)))

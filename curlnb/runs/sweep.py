@@ -68,8 +68,9 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
     others' rows repeat the metrics of the run of the same form that is most like them.
 
-    Runs have the same form where the same switches are on: what is true, None, or above zero decides which metrics there are, and so does
-    a name that was chosen, a method's say, save for those in _ALIKE.
+    Runs have the same form where the same switches are on: what is true, None, above zero, or a whole number above one decides which
+    metrics there are (a dry run has one epoch, after which nothing is measured that comes every fifth), and so does a name that was
+    chosen, a method's say, save for those in _ALIKE.
     """
 
     def shown(value: Any) -> Any:
@@ -77,7 +78,7 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
 
     def switch(name: str, value: Any) -> str:
         said = value is None or isinstance(value, bool) or (isinstance(value, str) and name not in _ALIKE)
-        return repr(value) if said else f"{bool(value)}"
+        return repr(value) if said else repr(min(value, 2)) if isinstance(value, int) else f"{bool(value)}"
 
     rows = []
     for job in jobs:

@@ -9,6 +9,7 @@ from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogat
 from curlnb.losses import info_nce, pairwise, positives, subsample, unbiased
 from curlnb.runs import source
 from curlnb.runs.store import Store
+from curlnb.runs.sweep import sweep
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,13 @@ def test_every_objective_trains_and_is_measured(tmp_path, monkeypatch, parameter
     assert all(0 <= metrics[name] <= 1 for name in ("knn", "linear", "clamped"))
     assert ("linear_released" in metrics) == bool(parameters.get("released_probe"))
     assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
+
+
+def test_a_dry_sweep_takes_no_curve_from_a_run_that_ended_before_its_first_measurement(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_DRY", "1")  # one epoch: nothing is measured that comes every fifth
+    monkeypatch.setattr("curlnb.runs.sweep._DRY_RUNS", {})
+    runs = sweep(simclr, [{"monitor_every": every} for every in (5, 1, 2)], seeds=1, store=Store(tmp_path), dataset=Noise(), epochs=20)
+    assert [isinstance(curve, list) for curve in runs["knn_curve"]] == [False, True, False]
 
 
 def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(tmp_path, monkeypatch):
