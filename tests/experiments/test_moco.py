@@ -4,7 +4,9 @@ import pytest
 import torch
 from direct import Noise, execute, resumes
 from torch.nn.functional import normalize
+from torch.utils.flop_counter import FlopCounterMode
 
+from curlnb import losses
 from curlnb.experiments import moco
 from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, query_key_similarities
 from curlnb.experiments.optimisers import optimiser, rate
@@ -126,6 +128,22 @@ def test_mixed_negatives_lie_between_the_hardest_keys_and_never_nearer_the_query
     nearest = ((1 + neg.amax(1)) / 2).sqrt()  # half the angle to the hardest key is as near as a query's mixture may come
     assert (scores[:, 200:] <= nearest[:, None] + 1e-5).all()
     assert mixed_negatives(q, neg, keys, 0, 0, 0, g) is None
+
+
+def test_weighting_negatives_costs_no_multiplication_of_embeddings_and_mixing_some():
+    """robinson2021, Appendix D, on Kalantidis et al. (2020): counted over the loss and its gradient for 4 queries, 50 keys and d = 6."""
+
+    def multiplications(beta=0.0, mixed=0):
+        q, keys = unit(4, 6, seed=1).requires_grad_(), unit(50, 6, seed=2)
+        with FlopCounterMode(display=False) as counted:
+            pos, neg = query_key_similarities(q, unit(4, 6, seed=3), keys)
+            more = mixed_negatives(q.detach(), neg.detach(), keys, 8, mixed, 0, torch.Generator().manual_seed(0))
+            every = neg if more is None else torch.cat([neg, query_key_similarities(q, unit(4, 6, seed=3), more)[1]], 1)
+            losses.hard(pos, every, beta=beta, tau_plus=0.1).mean().backward()
+        return counted.get_total_flops()
+
+    assert multiplications(beta=1.0) == multiplications()
+    assert multiplications(mixed=10) == multiplications() * (50 + 10) / 50
 
 
 def test_rates_fall_along_half_a_cosine_or_by_steps():

@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from curlnb.theory import packing
@@ -99,6 +101,23 @@ def test_medoids_and_the_error_by_hand():
     assert torch.equal(v[0], f[spread.index(min(spread))])
     assert nearest_neighbour_error(world, f, torch.tensor([[1.0, 0], [-1.0, 0]]).double()) == pytest.approx(1 / 6)  # the last point
     assert nearest_neighbour_error(world, torch.ones(6, 1).double(), torch.ones(2, 1).double()) == pytest.approx(1)  # ties against us
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), classes=st.integers(3, 6))
+def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, classes):
+    """robinson2021, after Theorem 5. Some classes: the others' vectors and points go. Unions: the nearest vector's union."""
+    chance, points = generator(seed), 3
+    labels = torch.arange(classes).repeat_interleave(points)
+    f = normalize(torch.randn(classes * points, 3, generator=chance, dtype=torch.float64), dim=1)
+    v = normalize(torch.randn(classes, 3, generator=chance, dtype=torch.float64), dim=1)
+    wrong = (f @ v.T).argmax(1) != labels
+    assert float(wrong.double().mean()) == pytest.approx(nearest_neighbour_error(uniform_world(classes, points), f, v))
+    kept = labels < classes - 1
+    fewer = nearest_neighbour_error(uniform_world(classes - 1, points), f[kept], v[:-1])
+    assert fewer <= float(wrong[kept].double().mean()) + 1e-12
+    union = torch.randint(2, (classes,), generator=chance)
+    assert not (union[(f @ v.T).argmax(1)] != union[labels])[~wrong].any()
 
 
 def test_theorem_5_as_printed_is_broken_by_a_constant_embedding_and_as_proved_says_nothing_there():
