@@ -60,7 +60,10 @@ def _job(experiment: Experiment, store: Store, parameters: dict[str, Any], seed:
     return Job(experiment, store, parameters, seed, experiment.key(parameters, seed))
 
 
-_ALIKE = ("dataset", "encoder", "objective", "positives", "schedule", "precision")  # their values change no metric's name
+_ALIKE = (  # their values change no metric's name
+    "dataset", "encoder", "bn_groups", "positives", "views", "size", "batch", "precision",
+    "objective", "negatives", "tau_plus", "beta", "schedule", "temperature", "momentum",
+)  # fmt: skip
 _DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}  # by experiment: values shown, form, record
 
 
@@ -68,23 +71,23 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and of fractions, in this process; the
     others' rows repeat the metrics of the run of the same form that is most like them.
 
-    Runs have the same form where the same switches are on: what is true, None, above zero, or a whole number above one decides which
-    metrics there are (a dry run has one epoch, after which nothing is measured that comes every fifth), and so does a name that was
-    chosen, a method's say, save for those in _ALIKE.
+    Runs have the same form where the same switches are on, those in _ALIKE aside: what is true, None, above zero, or a whole number above
+    one decides which metrics there are (a dry run has one epoch, after which nothing is measured that comes every fifth), and so does a
+    name that was chosen, a method's say.
     """
 
     def shown(value: Any) -> Any:
         return value > 0 if isinstance(value, float) else min(value, 3) if isinstance(value, int) else value
 
-    def switch(name: str, value: Any) -> str:
-        said = value is None or isinstance(value, bool) or (isinstance(value, str) and name not in _ALIKE)
+    def switch(value: Any) -> str:
+        said = value is None or isinstance(value, (bool, str))
         return repr(value) if said else repr(min(value, 2)) if isinstance(value, int) else f"{bool(value)}"
 
     rows = []
     for job in jobs:
         known = _DRY_RUNS.setdefault(job.experiment.name, [])
         values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
-        form = tuple(f"{name}={switch(name, value)}" for name, value in job.parameters.items())
+        form = tuple(f"{name}={switch(value)}" for name, value in job.parameters.items() if name not in _ALIKE)
         alike = [(len(values & own), record) for own, other, record in known if other == form]
         if not alike or not values <= set().union(*(own for own, _, _ in known)):
             last = job.store.run(job.experiment, job.parameters, job.seed)
