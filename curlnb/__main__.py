@@ -16,7 +16,7 @@ from curlnb import __version__, extras
 try:
     from curlnb.companion import notebooks, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
-    from curlnb.companion.notebook import PROFILES
+    from curlnb.companion.ledger import PROFILES
     from curlnb.data import datasets
     from curlnb.experiments import all_experiments
     from curlnb.runs import cluster, devices, distributed, environment, provenance
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         added = commands.add_parser(name, help=summary, description=summary)
         added.add_argument("--debug", action="store_true", default=environment.debug(), help="show an error's traceback")
         if name != "doctor":
-            added.add_argument("--profile", choices=PROFILES, default="quick")
+            added.add_argument("--profile", choices=PROFILES[::-1], default="quick")
         return added
 
     command("doctor", "what this machine can do, which data is present, how long each profile takes")
@@ -204,7 +204,7 @@ def doctor() -> str:
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",
-        "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES),
+        "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]),
     ]
     return "\n".join(lines)
 

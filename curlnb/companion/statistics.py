@@ -5,6 +5,7 @@ bounds of an interval are at most 2.5% likely to miss the truth on their side. T
 is on the region's boundary or beyond, and "smaller than claimed" where the truth is the stated effect or more.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = MEASURED = (
     "contradicted",
     "undecided",
 )
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
+_quadrature = functools.cache(lambda: np.polynomial.legendre.leggauss(256))  # half a second, which only plans of seeds need
 
 
 def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
@@ -60,10 +61,11 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
     low, high = ((bound - effect) * math.sqrt(n) / sd for bound in region)  # in standard errors from the effect
     tail = 1e-15  # of the distribution of u, the sample's standard deviation over the true one: df u^2 is chi-squared
     start, end = (math.sqrt(float(special.chdtri(df, upper)) / df) for upper in (1 - tail, tail))
-    u = (start + end) / 2 + (end - start) / 2 * _NODES
+    nodes, weights = _quadrature()
+    u = (start + end) / 2 + (end - start) / 2 * nodes
     density = 2 * np.exp(df / 2 * (math.log(df / 2) - u * u) - special.gammaln(df / 2) + (df - 1) * np.log(u))
     inside = np.maximum(0.0, special.ndtr(high - t * u) - special.ndtr(low + t * u))
-    return min(1.0, max(0.0, float((end - start) / 2 * (_WEIGHTS * inside * density).sum())))
+    return min(1.0, max(0.0, float((end - start) / 2 * (weights * inside * density).sum())))
 
 
 def seeds_needed(effect: float, sd: float, region: tuple[float, float] = (0.0, math.inf), *, wanted: float = POWER) -> int | None:
