@@ -32,6 +32,7 @@ from curlnb.runs.files import write_atomically
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
 PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
+CHANGED = "{}, changed"  # the profile of rows whose settings are not those of the committed reference; its evidence comes last
 SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = ("paper's setting", "paper's data, smaller training", "stand-in", "")
 _TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
 _INTEGERS = ("n", "cases", "seeds")
@@ -290,20 +291,21 @@ def read_all(results: Path) -> pd.DataFrame:
 
 
 def better_than(profile: str) -> tuple[str, ...]:
-    """The profiles whose evidence is better than this one's, the best first."""
-    return PROFILES[: PROFILES.index(profile)] if profile in PROFILES else ()
+    """The profiles whose evidence is better than this one's, the best first: all of them where its settings were changed."""
+    return PROFILES[: PROFILES.index(profile)] if profile in PROFILES else PROFILES
 
 
 def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Of every claim of the table the best row among several ledgers; where none has it, one that says why it was not run.
 
-    Best is the row of the best profile (PROFILES) that was measured on five seeds or more, or exactly; then one on fewer; among equals the
-    first given.
+    Best is the row of the best profile (PROFILES, then CHANGED ones) that was measured on five seeds or more, or exactly; then one on
+    fewer; among equals the first given.
     """
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
         few = pd.notna(row["n"]) and row["n"] < FEWEST_SEEDS
-        return row["verdict"] == NOT_RUN, few, (*PROFILES, row["profile"]).index(row["profile"])
+        known = row["profile"] in PROFILES
+        return row["verdict"] == NOT_RUN, not known or few, (*PROFILES, row["profile"]).index(row["profile"])
 
     best: dict[str, Mapping[str, Any]] = {}
     for row in sorted((row for ledger in ledgers for row in records(ledger)), key=rank):

@@ -32,6 +32,13 @@ class Settings:
         self.results: Path = environment.results_root() / profile
         self.store: Store = default_store(profile)
 
+    @property
+    def evidence(self) -> str:
+        """The profile under which claims are filed: "quick", or "quick, changed" where the committed reference has other settings."""
+        committed = provenance.of_reference(self.profile).get("settings", {}).get(self.notebook)
+        same = committed in (None, notebooks.digest_of_settings(self.values)) or environment.dry()
+        return self.profile if same else ledgers.CHANGED.format(self.profile)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self.__dict__["values"][name]
@@ -119,8 +126,11 @@ def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
 
 
 def ledger(settings: Settings) -> ledgers.Ledger:
-    """The claims that this notebook judges: `judge` each where it is measured, and `show` them at the end."""
-    return ledgers.Ledger(settings.notebook, settings.profile, settings.results)
+    """The claims that this notebook judges: `judge` each where it is measured, and `show` them at the end.
+
+    Where a setting was changed, the rows say so, and no best evidence is taken from them while there is other.
+    """
+    return ledgers.Ledger(settings.notebook, settings.evidence, settings.results)
 
 
 def claims_of_others(settings: Settings) -> pd.DataFrame:

@@ -8,9 +8,10 @@ What a notebook needs of its surroundings stands in its metadata under "curlnb" 
 """
 
 import ast
+import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,11 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
         except (Exception, SystemExit) as error:
             raise ValueError(f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})") from None
     raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
+
+
+def digest_of_settings(values: Mapping[str, Any]) -> str:
+    """Of one profile's settings, by which a notebook that runs with others than the committed reference is known."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=repr).encode()).hexdigest()[:12]
 
 
 def _calls_settings(statement: ast.stmt) -> bool:

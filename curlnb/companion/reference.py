@@ -193,7 +193,11 @@ def _promote(profile: str, results: Path, target: Path) -> str:
         claims = ledger.read(results / ledger.FILE)
         ledger.write(claims[claims["notebook"].isin(names)], fresh / ledger.FILE)
         seconds = {name: status[name]["longest"] for name in names}
-        write_json(fresh / "provenance.json", read_json(results / "provenance.json") | {"notebook_seconds": seconds})
+        settings = {
+            name: notebooks.digest_of_settings(notebooks.settings_of(path)[1][profile]) for name, path in zip(names, books, strict=True)
+        }
+        known = read_json(results / "provenance.json") | {"notebook_seconds": seconds, "settings": settings}
+        write_json(fresh / "provenance.json", known)
         for table in (results / "tables").rglob("*.csv"):
             place = table.relative_to(results / "tables")
             if place.as_posix().startswith(tuple(f"{name}-" for name in names)):

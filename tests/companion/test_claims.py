@@ -1,6 +1,7 @@
 """Claims: intervals and power as statistics has them, verdicts as the design words them, a ledger that loses nothing."""
 
 import itertools
+import json
 import math
 import multiprocessing
 from collections import Counter
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from curlnb.companion import claims, ledger, notebook
+from curlnb.companion import claims, ledger, notebook, notebooks
 from curlnb.companion.claims import Claim, paired, read_table
 from curlnb.companion.formatting import MARKS, ClaimsTable, line
 from curlnb.companion.ledger import Ledger, frame, judged, read, record, records
@@ -595,6 +596,23 @@ def test_best_evidence_is_looked_for_here_and_in_the_references(book, tmp_path, 
     assert ledger.best("curlnb/vanish")["verdict"] == "not run"
     with pytest.raises(ValueError, match="did you mean curlnb/vanish"):
         ledger.best("curlnb/vanishes")
+
+
+def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(book, tmp_path) -> None:
+    reference = tmp_path / "results" / "reference" / "quick"
+    committed = Ledger(NOTEBOOK, "quick", reference)
+    committed.judge("arora2019/lemma4.3", exact="holds", value=0.9)
+    committed.show()
+    digest = notebooks.digest_of_settings({"worlds": 2000})
+    (reference / "provenance.json").write_text(json.dumps({"settings": {NOTEBOOK: digest}}))
+    for worlds, profile in ((2000, "quick"), (3, "quick, changed")):
+        settings = notebook.settings(NOTEBOOK, "quick", quick=dict(worlds=worlds))
+        mine = notebook.ledger(settings)
+        mine.judge("arora2019/lemma4.3", exact="fails", value=1.1)
+        shown = mine.show()
+        assert ("at quick: holds" in str(shown)) == (worlds == 3)
+        assert records(read(settings.results / "claims.csv"))[0]["profile"] == profile
+        assert ledger.best("arora2019/lemma4.3")["verdict"] == ("fails" if worlds == 2000 else "holds")
 
 
 def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:

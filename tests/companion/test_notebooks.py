@@ -12,7 +12,7 @@ import pytest
 
 from curlnb.companion import notebook, notebooks
 from curlnb.data import datasets
-from curlnb.runs import environment
+from curlnb.runs import environment, provenance
 
 NOTEBOOKS = notebooks.find()
 NAMES = [notebooks.name_of(path) for path in NOTEBOOKS]
@@ -178,6 +178,15 @@ def test_what_make_data_fetches_is_what_the_settings_name():
     assert fetched == {"MPQA", "MSRP"}, "quick needs no network: these two tasks may not be committed, and are passed over where absent"
     assert not {name for name in needed["paper"] if name.endswith("-mini")}
     assert {"cifar10", "cifar100", "stl10", "wiki3029", "SUBJ-full"} <= needed["paper"]
+
+
+@pytest.mark.parametrize("profile", ["quick", "night"])
+def test_the_committed_settings_are_those_that_the_reference_was_judged_with(profile):
+    known = provenance.of_reference(profile)["settings"]
+    assert profile != "quick" or list(known) == NAMES
+    for name, digest in known.items():
+        settings = notebooks.settings_of(environment.home() / "notebooks" / f"{name}.ipynb")[1][profile]
+        assert notebooks.digest_of_settings(settings) == digest, f"run `make reproduce reference PROFILE={profile}`: {name} was changed"
 
 
 def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
