@@ -85,9 +85,12 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Write `table` to <results>/tables/<notebook>-<name>.csv, numbers to six digits, and return it for display."""
+    """Write `table` to <results>/tables/<notebook>-<name>.csv, numbers to six digits, and return it for display.
+
+    The index is written if it has a name or holds names; one that only counts the rows is not.
+    """
     path = _place(settings, "tables", name, "csv")
-    index = any(index is not None for index in table.index.names)
+    index = any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(table.index)
     write_atomically(path, lambda file: table.to_csv(file, index=index, float_format="%.6g", lineterminator="\n"))
     return table
 

@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from curlnb.companion import notebooks as books
+
 MOST_ROWS = 200  # of a table on the page; the CSV has the rest
 _IMAGES = (".svg", ".png")
 
@@ -29,23 +31,29 @@ def notebooks(
     problems: list[str],
     links: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Every notebook of `folder`, or that judged a claim or left a table or figure in `results`, in the order of their names."""
+    """Every notebook of `folder`, or that judged a claim or left a table or figure in `results`, in the order of their names.
+
+    One that was run by hand, and so has no executed copy in `folder`, has the title and the alternative texts of the checkout's.
+    """
     found = (path for path in sorted(folder.rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts)
     executed = {name_of(path.relative_to(folder).as_posix()): path for path in found}
     states = {name_of(name): state for name, state in status.items()}
     known = {*executed, *states, *map(name_of, filter(None, claims["notebook"]))}
-    words = {name: _alternative_texts(path) for name, path in executed.items()}
+    places = {books.name_of(path): path for path in books.find()} | executed
+    words: dict[str, dict[str, str]] = {}
     owned: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
     for path in sorted((*(results / "figures").rglob("*"), *(results / "tables").rglob("*.csv"))):
         if path.suffix != ".csv" and path.suffix not in _IMAGES:
             continue
         piece = path.relative_to(results).as_posix().removesuffix(path.suffix).partition("/")[2]  # 2_dcl/5.1_figure4_images_probe
-        owners = (name for name in known if re.match(re.escape(name) + r"($|[/_.-])", piece))
+        owners = (name for name in known | set(places) if re.match(re.escape(name) + r"($|[/_.-])", piece))
         owner = max(owners, key=len, default=piece.rpartition("/")[0] or "other")
         item = read_or_say(problems, path, _table, None) if path.suffix == ".csv" else {"kind": "figure"}
         if item is not None:
+            if owner not in words:
+                words[owner] = _alternative_texts(places[owner]) if owner in places else {}
             title = piece.removeprefix(owner).strip("/_.- ") or item["kind"]
-            about = {"title": title.replace("_", " "), "link": _link(path, base), "alt": words.get(owner, {}).get(title, "")}
+            about = {"title": title.replace("_", " "), "link": _link(path, base), "alt": words[owner].get(title, "")}
             owned.setdefault(owner, []).append(item | about)
     shown = []
     for name in sorted(owned):
@@ -57,8 +65,8 @@ def notebooks(
             {
                 "name": name,
                 "anchor": _anchor(name),
-                "title": _title(executed[name]) if name in executed else name,
-                "link": links.get(name) or (_link(executed[name], base) if name in executed else ""),
+                "title": _title(places[name]) if name in places else name,
+                "link": links.get(name) or (_link(places[name], base) if name in places else ""),
                 "state": state.get("state", ""),
                 "duration": duration(state.get("seconds")),
                 "error": state.get("error") or "",

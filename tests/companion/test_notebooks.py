@@ -189,6 +189,19 @@ def test_the_committed_settings_are_those_that_the_reference_was_judged_with(pro
         assert notebooks.digest_of_settings(settings) == digest, f"run `make reproduce reference PROFILE={profile}`: {name} was changed"
 
 
+def test_a_saved_table_keeps_the_names_of_its_rows_and_no_bare_count(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    settings = notebook.settings("x", "quick", quick={})
+    table = pd.DataFrame({"kNN": [30.0, 36.0]}, index=["untrained", "hard"])
+    for name, saved, head in (
+        ("named", table, ",kNN"),
+        ("counted", table.reset_index(drop=True), "kNN"),
+        ("of", table.rename_axis("arm"), "arm,kNN"),
+    ):
+        notebook.save_table(settings, saved, name)
+        assert (tmp_path / "quick" / "tables" / f"x-{name}.csv").read_text().splitlines()[0] == head
+
+
 def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
     profiles = {name: dict(epochs=9, beta=[0, 1]) for name in notebook.PROFILES}
     assert notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles).epochs == 9

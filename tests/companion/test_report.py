@@ -241,6 +241,18 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
     assert "\nours" not in text
 
 
+def test_a_notebook_that_was_run_by_hand_has_its_title_and_alternative_texts(tmp_path) -> None:
+    folder = tmp_path / "results" / "quick"
+    recorded(folder, measured("arora2019/lemma4.3", exact="holds", value=0.9))
+    (folder / "figures").mkdir()
+    (folder / "figures" / "0_start_here-batch.svg").write_text(SVG)
+    page = written(folder)
+    assert "Start here" in page
+    assert "other" not in re.findall(r'alt="(.*?)[:"]', page)
+    (alt,) = re.findall(r'alt="([^"]*)"', page)
+    assert len(alt.split()) > 5
+
+
 def test_long_tables_say_what_is_left_out(tmp_path) -> None:
     folder = results(tmp_path)
     pd.DataFrame({"step": range(1234)}).to_csv(folder / "tables" / f"{NOTEBOOK}-steps.csv", index=False)
