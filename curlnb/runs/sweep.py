@@ -160,6 +160,9 @@ def _compute(jobs: list[Job], executor: Executor) -> None:
         raise SweepError(f"{len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job}: {said}")
 
 
+TRAINED = 0.9  # of a run, when it has taken its last step
+
+
 def _watched() -> bool:
     """Whether a bar can be drawn anew: on a terminal and in a notebook, not in a file."""
     return sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
@@ -168,7 +171,7 @@ def _watched() -> bool:
 class _Display:
     """A bar over runs with the current ones' progress where somebody looks; where nobody does, a line a minute.
 
-    The lines go to the log of `make reproduce`, or to standard error where that is a file.
+    The bar moves with each run's steps. When it has taken its last, TRAINED of the run is done. The lines go to the log of `make reproduce`, or to standard error where that is a file.
     """
 
     def __init__(self, jobs: list[Job]) -> None:
@@ -193,15 +196,24 @@ class _Display:
 
     def finished(self, job: Job) -> None:
         self.jobs.pop(job.key, None)
-        self.bar.update()
+        self.move(self.notes())
+
+    def notes(self) -> list[dict[str, float]]:
+        return [note for job in list(self.jobs.values()) if (note := _progress(job))]
+
+    def move(self, notes: list[dict[str, float]]) -> None:
+        self.bar.n = round(self.total - len(self.jobs) + sum(TRAINED * note["done"] / note["total"] for note in notes), 1)
+        self.bar.refresh()
 
     def watch(self) -> None:
         while not self.over.wait(1):
             now = time.monotonic()
             if self.bar.disable and now - self.last_line < 60:
                 continue
-            text = self.text()
-            self.bar.set_postfix_str(text)
+            notes = self.notes()
+            text = _in_words(notes)
+            self.bar.set_postfix_str(text, refresh=False)
+            self.move(notes)
             if now - self.last_line >= 60:
                 self.last_line = now
                 line = f"{self.name}: {self.total - len(self.jobs)} of {self.total} runs done" + (f"; {text}" if text else "")
@@ -209,24 +221,25 @@ class _Display:
                 if self.bar.disable and not environment.headless():
                     print(line, file=sys.stderr, flush=True)
 
-    def text(self) -> str:
-        notes = [note for job in list(self.jobs.values()) if (note := _progress(job))]
-        if len(notes) > 4:  # of a cluster
-            shares = [p["done"] / p["total"] for p in notes]
-            return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
-        return ", ".join(map(_said, notes))
+
+def _in_words(notes: list[dict[str, float]]) -> str:
+    if len(notes) > 4:  # of a cluster
+        shares = [p["done"] / p["total"] for p in notes]
+        return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
+    return ", ".join(map(_said, notes))
 
 
 def _said(note: dict[str, float]) -> str:
     """A run's progress in words; after its last step it measures what it trained, which may take as long."""
     loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
     if note["done"] >= note["total"]:
-        return f"trained{loss}, evaluating"
+        return f"trained{loss}, evaluating for {note['since']:.0f} s"
     return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
 
 
 def _progress(job: Job) -> dict[str, float]:
     try:
-        return json.loads((job.store.root / job.experiment.name / job.key / "progress.json").read_text())
+        path = job.store.root / job.experiment.name / job.key / "progress.json"
+        return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
     except (OSError, ValueError):
         return {}

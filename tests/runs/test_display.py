@@ -1,5 +1,6 @@
 """What a sweep shows while it runs: a bar where it can be drawn anew, a line a minute in a file, and what a run is at."""
 
+import os
 import sys
 
 import pytest
@@ -75,10 +76,23 @@ def test_a_bar_is_drawn_where_somebody_looks(monkeypatch, place):
     assert module._watched()
 
 
-def test_a_run_that_is_measured_after_its_training_says_so(job, display):
+def test_a_run_that_is_measured_after_its_training_says_so_and_for_how_long(job, display):
     run = note(job, 0.9, 1)
-    assert display.text() == "epoch 0.9 of 1"
+    assert module._in_words(display.notes()) == "epoch 0.9 of 1"
     run.progress(1, 1)  # within the same second
-    assert display.text() == "trained, evaluating"
+    assert module._in_words(display.notes()) == "trained, evaluating for 0 s"
     run.progress(1, 1, loss=0.5)
-    assert display.text() == "trained, loss 0.500, evaluating"
+    path = run.folder / "progress.json"
+    os.utime(path, (path.stat().st_mtime - 42,) * 2)
+    assert module._in_words(display.notes()) == "trained, loss 0.500, evaluating for 42 s"
+
+
+def test_the_bar_moves_with_the_steps_of_a_run_and_ends_with_it(job, display):
+    run = note(job, 1, 4)
+    display.move(display.notes())
+    assert display.bar.n == 0.2
+    run.progress(4, 4)
+    display.move(display.notes())
+    assert display.bar.n == 0.9
+    display.finished(job)
+    assert display.bar.n == 1
