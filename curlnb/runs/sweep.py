@@ -171,7 +171,8 @@ def _watched() -> bool:
 class _Display:
     """A bar over runs with the current ones' progress where somebody looks; where nobody does, a line a minute.
 
-    The bar moves with each run's steps. When it has taken its last, TRAINED of the run is done. The lines go to the log of `make reproduce`, or to standard error where that is a file.
+    The bar moves with each run's steps; when it has taken its last, TRAINED of the run is done. The lines go to the log of `make
+    reproduce`, or to standard error where that is a file.
     """
 
     def __init__(self, jobs: list[Job]) -> None:
