@@ -1,3 +1,3 @@
 from curlnb.extras import need
 
-need(__name__, "IPython", "filelock", "jinja2", "markupsafe", "matplotlib", "pandas", "scipy", "seaborn")
+need(__name__, "IPython", "filelock", "jinja2", "markupsafe", "matplotlib", "pandas", "scipy")

@@ -3,26 +3,28 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from curlnb.companion.notebook import STYLE
 from curlnb.companion.statistics import t_interval
 from curlnb.data.datasets import Dataset
 from curlnb.theory.finite_worlds import World
 
 RED, GREY = "tab:red", "0.45"
+COLOURS = matplotlib.rc_params_from_file(STYLE, use_default_template=False)["axes.prop_cycle"].by_key()["color"]
 
 
 def class_colours(count: int) -> list:
     """Colours for `count` latent classes, the same in every notebook."""
-    return [sns.color_palette("colorblind")[k % 10] for k in (0, 1, 2, 4, 5, 6, 8, 9, 3, 7)][:count]
+    return [COLOURS[k % 10] for k in (0, 1, 2, 4, 5, 6, 8, 9, 3, 7)][:count]
 
 
 def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) -> None:
@@ -85,6 +87,8 @@ def best_against_budget(axis: Axes, found: Mapping[str, Mapping[int, float]], li
 
 def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
     """A [C, C] matrix of losses with its numbers, rows the anchor's class and columns the negative's."""
+    import seaborn as sns  # two seconds, which few notebooks need
+
     names = [f"$c_{{{c + 1}}}$" for c in range(len(matrix))]
     options = dict(annot=True, fmt=".2f", cmap="rocket_r", vmin=0, cbar=False, square=True, linewidths=2)
     sns.heatmap(matrix, ax=axis, xticklabels=names, yticklabels=names, **options)
@@ -140,10 +144,12 @@ def estimates_and_errors(sizes: list, estimates: Mapping[str, list], exact: floa
 def gains_and_floor(gains: pd.DataFrame, published: Mapping[str, float], floor: pd.DataFrame, title: str) -> Figure:
     """Left, gains by arm and measure (columns points, arm, measure): means with 95% intervals, stars at the published ones; right, each
     run's share of anchors on the floor (columns objective, share)."""
+    import seaborn as sns
+
     figure, axes = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True, gridspec_kw={"width_ratios": [1.9, 1], "wspace": 0.06})
     look = dict(x="points", y="arm", hue="measure", palette=["0.15", "0.6"], dodge=0.4, markers=["D", "s"], markersize=7, capsize=0.08)
     sns.pointplot(gains, errorbar=interval, linestyle="none", ax=axes[0], **look)
-    star = dict(marker="*", markersize=16, color="none", markeredgecolor=sns.color_palette("colorblind")[3], markeredgewidth=1.5)
+    star = dict(marker="*", markersize=16, color="none", markeredgecolor=COLOURS[3], markeredgewidth=1.5)
     axes[0].plot(list(published.values()), list(published), label="paper, on STL-10", linestyle="none", **star)
     axes[0].axvline(0, color="0.3", linewidth=1)
     axes[0].set(xlabel="accuracy minus the biased arm's (points)", ylabel="", title=title)

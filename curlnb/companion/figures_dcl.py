@@ -6,7 +6,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -31,8 +30,8 @@ def pictures_by_seed(runs: pd.DataFrame, labels: Tensor, classes: Sequence[str],
         u, _, v = np.linalg.svd(places.T @ target)
         x, y = (places @ u @ v).T
         of = labels[torch.as_tensor(run["picture_points"])].numpy()
-        for c, (label, colour) in enumerate(zip(classes, sns.color_palette("tab10", len(classes)), strict=True)):
-            axis.scatter(x[of == c], y[of == c], s=15, color=colour, linewidth=0, label=label)
+        for c, label in enumerate(classes):
+            axis.scatter(x[of == c], y[of == c], s=15, color=plt.get_cmap("tab10")(c % 10), linewidth=0, label=label)
         about = f"kNN {100 * run['picture_knn10']:.0f}%, silhouette {run['picture_silhouette']:.2f}"
         axis.set(title=f"{name}, seed {seed}: {about}", xticks=[], yticks=[], aspect="auto")
         axis.margins(0.02)
@@ -98,6 +97,8 @@ def _in_lines(task: str) -> str:
 
 def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
     """Left, two crops [n, 3, size, size] of each of n observations; right, their scores [n, n] less each row's mean, positives framed."""
+    import seaborn as sns  # two seconds, which few notebooks need
+
     n = len(scores)
     figure = plt.figure(figsize=(12, 3.5), layout="constrained")
     grid = figure.add_gridspec(2, n + 1, width_ratios=[1] * n + [0.55 * n])
@@ -118,6 +119,8 @@ def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
 
 def differences_by_task(difference: pd.DataFrame, half: pd.DataFrame) -> Figure:
     """Differences with the half widths of their intervals, both with a row an arm and a column a task: tasks below each other."""
+    import seaborn as sns  # two seconds, which few notebooks need
+
     figure, axis = plt.subplots(figsize=(8, 5))
     for i, (arm, colour) in enumerate(zip(difference.index, sns.color_palette("flare", len(difference)), strict=True)):
         heights = np.arange(difference.shape[1]) + 0.14 * (i - (len(difference) - 1) / 2)
@@ -133,6 +136,8 @@ def differences_by_task(difference: pd.DataFrame, half: pd.DataFrame) -> Figure:
 
 def state_read_from_features(runs: pd.DataFrame) -> Figure:
     """R^2 of positions and of velocities (columns task, arm, r2_positions, r2_velocities), a panel each: means with 95% intervals."""
+    import seaborn as sns  # two seconds, which few notebooks need
+
     rows = runs.assign(task=runs["task"].map(_in_lines))
     figure, axes = plt.subplots(1, 2, figsize=(13, 4.2), sharey=True, layout="constrained")
     colours = ["0.75", "0.35", *sns.color_palette("flare", max(1, runs["arm"].nunique() - 2))]

@@ -6,13 +6,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 import torch
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from curlnb.companion.figures import RED, mean_and_interval, means_with_intervals
+from curlnb.companion.figures import COLOURS, RED, mean_and_interval, means_with_intervals
 from curlnb.data.datasets import Dataset
 
 
@@ -21,7 +20,7 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
     nearest ones, in orange where they are farther than the least distance of all."""
     azimuth, polar = np.mgrid[0 : 2 * np.pi : 30j, 0 : np.pi : 16j]
     ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
-    blue, orange = sns.color_palette("colorblind")[:2]
+    blue, orange = COLOURS[:2]
     figure = plt.figure(figsize=(15, 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
         axis: Any = figure.add_subplot(1, len(pictures), place, projection="3d", computed_zorder=False)
@@ -43,7 +42,7 @@ def merging_classes(
 ) -> Figure:
     """Left, distances to the nearest class by the share of one common class: closed forms (shares, common, rare) and, as rings, those of an
     optimiser, `nearest` [marks, 2]; middle, `sums` by number of classes, a column a curve; right, class vectors [C, 2] on the circle."""
-    colours = sns.color_palette("colorblind")
+    colours = COLOURS
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), gridspec_kw={"wspace": 0.25, "width_ratios": [1, 1, 0.8]})
     for column, name in enumerate(("common class", "rare classes")):
         axes[0].plot(closed[0], closed[1 + column], color=colours[column], label=f"{name}, closed form")
@@ -68,7 +67,7 @@ def merging_classes(
 def errors_and_bounds(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tuple[float, float]]]) -> Figure:
     """For each title the errors of embeddings by their excess risk (columns excess, error), bounds as curves (indexed by excess, a column a
     bound) and a star. Logarithmic axes: an error of 0 stands at the lower edge."""
-    colours = [sns.color_palette("colorblind")[k] for k in (3, 0, 2)]
+    colours = [COLOURS[k] for k in (3, 0, 2)]
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 4.8), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
     for axis, (title, (points, bounds, star)) in zip(axes[0], panels.items(), strict=True):
         for (name, values), style, colour in zip(bounds.items(), ("-", "-", "--"), colours, strict=True):
@@ -90,7 +89,7 @@ def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[
     """
     figure, axes = plt.subplots(len(panels), 2, figsize=(14, 4.3 * len(panels)), squeeze=False, layout="constrained")
     names = list(dict.fromkeys(arm for table in panels.values() for arm in table["arm"] if arm != "untrained"))
-    colour = dict(zip(names, ["0.25", *sns.color_palette("colorblind")], strict=False))
+    colour = dict(zip(names, ["0.25", *COLOURS], strict=False))
     for (left, right), (title, table) in zip(axes, panels.items(), strict=True):
         runs = table[table["arm"] != "untrained"].sort_values("N", kind="stable")
         arms = list(dict.fromkeys(runs["arm"]))

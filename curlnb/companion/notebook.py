@@ -7,7 +7,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from IPython.display import display
 from matplotlib.figure import Figure
 
@@ -20,6 +19,7 @@ from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
 PROFILES = tuple(reversed(ledgers.PROFILES))  # the quickest first
+STYLE = Path(__file__).with_name("curlnb.mplstyle")
 ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
 """Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set none."""
 
@@ -80,7 +80,7 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
             raise ValueError(f"profile {name!r} lacks the setting {min(lacking)!r} that another profile has")
     if unknown := set(dry or {}) - set(profiles[profile]):
         raise ValueError(f"dry has the setting {min(unknown)!r} that no profile has; they have {', '.join(profiles[profile])}")
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc={"figure.figsize": (8, 4.5), "savefig.bbox": "tight"})
+    plt.style.use(STYLE)
     return Settings(notebook, profile, profiles[profile] | (dry or {} if environment.dry() else {}))
 
 
