@@ -11,7 +11,7 @@ import tomllib
 import pytest
 import yaml
 
-from curlnb.__main__ import doctor
+from curlnb.__main__ import doctor, main
 from curlnb.runs import devices, environment
 
 HOME = environment.home()
@@ -161,17 +161,18 @@ def test_doctor_says_what_there_is_in_a_screenful():
         assert word in text
 
 
-def test_commands_answer_bad_input_in_one_line(tmp_path):
-    env = {**os.environ, "CURLNB_RESULTS": str(tmp_path)}
-    for arguments in (
-        ["report", "--profile", "paper"],
-        ["reproduce", "--jobs", "0"],
-        ["run", "images.simclear"],
-        ["run", "images.simclr", "epochs"],
-    ):
-        done = subprocess.run([sys.executable, "-m", "curlnb", *arguments], env=env, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert len(done.stderr.strip().splitlines()) == 1
+@pytest.mark.parametrize(
+    "arguments",
+    [["report", "--profile", "paper"], ["reproduce", "--jobs", "0"], ["run", "images.simclear"], ["run", "images.simclr", "epochs"]],
+)
+def test_commands_answer_bad_input_in_one_line(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    try:
+        code = main(arguments)
+    except SystemExit as ended:  # of the parser
+        code = ended.code
+    assert code == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
 def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():

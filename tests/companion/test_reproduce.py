@@ -21,7 +21,7 @@ from curlnb.companion import notebook
 from curlnb.runs.sweep import sweep
 import pandas as pd, toy
 settings = notebook.settings("small", profile, quick=dict(seeds=2, pause=PAUSE), gpu=dict(seeds=2, pause=PAUSE))
-runs = sweep(toy.regression, seeds=settings.seeds, store=settings.store, pause=settings.pause)
+runs = sweep(toy.regression, seeds=settings.seeds, store=settings.store, pause=settings.pause, workers=0)
 notebook.save_table(settings, runs[["seed", "loss"]], "losses")
 ledger = notebook.ledger(settings)
 ledger.judge("mine/small", exact="holds" if len(runs) == 2 else "fails", value=2.0, claim="two seeds give two rows")
@@ -226,7 +226,7 @@ def test_an_error_is_one_line_that_cannot_steer_a_terminal_and_debug_shows_where
 
 
 def test_killed_in_between_it_loses_nothing(checkout):
-    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.05"))
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.05").replace("workers=0", "workers=2"))
     runs = checkout.root / "results" / "quick" / "runs" / "toy.regression"
     process = checkout("reproduce", start=True)
     deadline = time.monotonic() + 120
