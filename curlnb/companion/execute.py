@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import os
 import re
 import signal
@@ -43,6 +44,7 @@ def _papermill() -> Any:
             run(PapermillNotebookClient(nb_man, kernel_name=kernel_name, timeout=None, startup_timeout=300, resources=place))
 
     papermill_engines.register("curlnb", Engine)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it names the tasks of each kernel that is ended in mid-cell
     return papermill
 
 
