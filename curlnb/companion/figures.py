@@ -241,7 +241,7 @@ def curves_and_gaps(curves: pd.DataFrame, arms: str, base: str, said: str, measu
             epochs = table.index.unique("epoch") + 0.12 * list(by_seed).index(name)  # so that bars do not hide each other
             axis.errorbar(epochs, mean, [mean - low, high - mean], fmt="o-", capsize=3, label=name, color=f"C{list(by_seed).index(name)}")
     axes[1].axhline(0, color="0.3", linewidth=1)
-    axes[0].set(xlabel="epochs", ylabel=said)
-    axes[1].set(xlabel="epochs", ylabel=f"minus that of {base}, points")
+    axes[0].set(xlabel="epochs", ylabel=said, xticks=by_seed.index.unique("epoch"))
+    axes[1].set(xlabel="epochs", ylabel=f"minus that of {base}, points", xticks=by_seed.index.unique("epoch"))
     axes[0].legend()
     return figure
