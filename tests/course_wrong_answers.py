@@ -1,18 +1,37 @@
-"""For every exercise a plausible wrong answer, which its check must refuse: by lesson and function, a typical mistake in the solution.
+"""For every exercise plausible wrong answers, which its check must refuse: by lesson and function, typical mistakes in the solution.
 
-(the mistake, a part of the solution, what stands there instead)
+(the mistake, a part of the solution, what stands there instead), or a list of them
 """
 
-WRONG = {
+Mistake = tuple[str, str, str]
+
+WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "0.1_from_scratch": {
         "false_negatives": ("views of an image beside each other", "torch.arange(2 * n) % n", "torch.arange(2 * n) // 2"),
         "unbiased": ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
-        "share_of_hardest": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+        "share_of_hardest": [
+            ("forgotten temperature", "beta * neg / t", "beta * neg"),
+            (
+                "the share of all anchors together",
+                "torch.softmax(beta * neg / t, dim=1)",
+                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
+            ),
+        ],
     },
     "0_start_here": {
         "at_least_one": ("chances added", "1 - (1 - tau_plus) ** N", "tau_plus * N"),
-        "debiased_by_hand": ("not divided by 1 - tau_plus", " / (1 - tau_plus)", ""),
-        "weight_on_false": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+        "debiased_by_hand": [
+            ("not divided by 1 - tau_plus", " / (1 - tau_plus)", ""),
+            ("the floor forgotten", "max(g, math.exp(-1 / t))", "g"),
+        ],
+        "weight_on_false": [
+            ("forgotten temperature", "beta * neg / t", "beta * neg"),
+            (
+                "the share of all batches together",
+                "torch.softmax(beta * neg / t, dim=1)",
+                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
+            ),
+        ],
     },
     "1_curl/2_framework": {
         "price": ("one negative for k", "torch.zeros(k)", "torch.zeros(1)"),
@@ -200,6 +219,7 @@ WRONG = {
 TABULATED = {
     ("0_start_here", "at_least_one"): "return {(0.1, 1): 0.1, (0.5, 2): 0.75}.get((tau_plus, N), 0.999)",
     ("1_curl/2_framework", "price"): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
+    ("1_curl/6.2_too_many_negatives", "balance"): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
     ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): "return 1000 if reused else 5000 if M == 500 else 1800",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("2_dcl/5.2_table1_multiview", "false_in_batch"): "return 2.55 if C == 100 else 25.5",
@@ -214,9 +234,12 @@ TABULATED = {
 """Bodies that pass the visible check of an exercise with a hidden one, by knowing its numbers."""
 
 
-def wrong(lesson: str, function: str, solution: str) -> str:
-    """The solution with the mistake. KeyError where no wrong answer is written down, ValueError where it does not change the solution."""
-    mistake, part, instead = WRONG[lesson][function]
-    if part not in solution:
-        raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
-    return solution.replace(part, instead)
+def wrong(lesson: str, function: str, solution: str) -> list[str]:
+    """The solution with each mistake. KeyError where no wrong answer is written down, ValueError where one does not change the solution."""
+    found = WRONG[lesson][function]
+    answers = []
+    for mistake, part, instead in found if isinstance(found, list) else [found]:
+        if part not in solution:
+            raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
+        answers.append(solution.replace(part, instead))
+    return answers

@@ -57,7 +57,7 @@ def test_an_assignment_stands_alone(one, tmp_path, monkeypatch):
         before = [text for name, text in cells.items() if name.startswith(f"prepared-for-{number}-")]
         whole = cells[f"check-{number}"]
         run([*before, cells[f"answer-{number}"], whole], start)
-        for answer in (exercise.stub, wrong(one.name, exercise.function, exercise.solution)):
+        for answer in (exercise.stub, *wrong(one.name, exercise.function, exercise.solution)):
             with pytest.raises(AssertionError, match=r"\w"):
                 run([*before, answer, exercise.check], start)
         if exercise.hidden:
@@ -153,7 +153,7 @@ def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, monk
     given = {
         "solved": lambda e: e.solution,
         "stubs": lambda e: e.stub,
-        "wrong": lambda e: wrong(e.lesson, e.function, e.solution),
+        "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0],
     }
     for student, answer in given.items():
         handed_in(tmp_path / "submitted" / student / folder / f"{name}.ipynb", SMALL, answer, made)
@@ -179,7 +179,7 @@ def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, monk
 
 def test_hand_ins_of_every_kind_get_a_line(made, tmp_path, capsys, environment_is_active):
     here = tmp_path / "handins"
-    text = {"solution": lambda e: e.solution, "wrong": lambda e: wrong(e.lesson, e.function, e.solution)}
+    text = {"solution": lambda e: e.solution, "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0]}
     handed_in(here / "ada" / "week 3" / "mine.ipynb", "3_hcl/6.3_figure11_speed", text["solution"], made)
     first = handed_in(here / "bob" / "6_speed.ipynb", SMALL, text["wrong"], made)
     for cell in first.cells:  # checks emptied, metadata lost as on some platforms, and one answer in a cell of the student's own
