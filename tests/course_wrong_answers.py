@@ -8,7 +8,10 @@ Mistake = tuple[str, str, str]
 WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "0.1_from_scratch": {
         "false_negatives": ("views of an image beside each other", "torch.arange(2 * n) % n", "torch.arange(2 * n) // 2"),
-        "unbiased": ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
+        "unbiased": [
+            ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
+            ("not the mean", ".log()).mean()", ".log())"),
+        ],
         "share_of_hardest": [
             ("forgotten temperature", "beta * neg / t", "beta * neg"),
             (
@@ -60,7 +63,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/6.2_too_many_negatives": {
         "too_wide": ("u = v = 1/n", "4 * n - 3", "2 * n - 3"),
-        "with_spread": ("r for its square", "r**2 * sizes", "r * sizes"),
+        "with_spread": [
+            ("r for its square", "r**2 * sizes", "r * sizes"),
+            ("the anchor of length one", "r**2 * sizes[:2, None, None] *", "r**2 * torch.ones(2, 1, 1) *"),
+        ],
         "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
     },
     "1_curl/6.3_blocks": {
@@ -90,11 +96,14 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/8.1_table1_images": {
         "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
         "means_of_few": ("always the first points", "own[torch.randperm(len(own), generator=generator)[:n]]", "own[:n]"),
-        "loss_at_scale": ("c for its square", "-(c**2)", "-c"),
+        "loss_at_scale": [("c for its square", "-(c**2)", "-c"), ("not the mean", ".mean()", "")],
     },
     "1_curl/8.1_table1_wikipedia": {
         "avg2_of": ("a coin where the first rank is missed", "(1 - p) * (C - 2) / (2 * (C - 1))", "(1 - p) / 2"),
-        "before_and_after": ("not centred", "(f, f - f.mean(0))", "(f, f)"),
+        "before_and_after": [
+            ("not centred", "(f, f - f.mean(0))", "(f, f)"),
+            ("one mean for all coordinates", "f.mean(0)", "f.mean()"),
+        ],
         "collides": ("the complement", "1 - (1 - 1 / C) ** k", "(1 - 1 / C) ** k"),
     },
     "1_curl/8.2_table2_blocks": {
@@ -108,11 +117,17 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "2_dcl/4_debiased_loss": {
         "enough_negatives": ("one too few", " + 1", ""),
-        "floor_prior": ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
+        "floor_prior": [
+            ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
+            ("s for e^s", "(s_neg / T).exp()", "(s_neg / T)"),
+        ],
         "leading_bias": ("wrong sign", "-(Q**2)", "Q**2"),
     },
     "2_dcl/5.1_figure4_images": {
-        "debiased_m": ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+        "debiased_m": [
+            ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+            ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
+        ],
         "floor_prior": ("the floor left out below", "(high - low)", "high"),
     },
     "2_dcl/5.1_figure5_tsne": {
@@ -132,7 +147,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "2_dcl/5.4_table3_control": {
         "by_luck": ("the baseline not counted among the arms", "(settings_tried + 1)", "settings_tried"),
         "margin": ("the mean of true negatives for all", "np.log(tau_plus)", "np.log(tau_plus / (1 - tau_plus))"),
-        "other_episodes": ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+        "other_episodes": [
+            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
+        ],
     },
     "2_dcl/6_generalization": {
         "constant_sides": ("the positive itself forgotten", "math.log(1 + N)", "math.log(N)"),
@@ -140,7 +158,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/3_hard_sampling": {
         "class_mass": ("forgotten temperature", "beta * S / t", "beta * S"),
-        "mended": ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+        "mended": [
+            ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+            ("a power forgotten", "e_pos**beta", "e_pos"),
+            ("the floor forgotten", ".clamp_min(lowest)", ""),
+        ],
         "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
     },
     "3_hcl/4.1_worst_case_limit": {
@@ -190,7 +212,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "3_hcl/6.3_figure11_speed": {
         "speed_up": ("the length forgotten", "lead * length / b", "lead / b"),
         "first_to_first": ("the paper's rule", "first_epoch(a, a[-1]) /", "len(a) /"),
-        "push": ("weights differentiated", ".exp().detach()", ".exp()"),
+        "push": [("weights differentiated", ".exp().detach()", ".exp()"), ("forgotten temperature", "beta * neg / t", "beta * neg")],
     },
     "3_hcl/C.1_figure6_moco": {
         "memory": ("steps for epochs", " / (images // batch)", ""),
@@ -198,7 +220,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "mix": ("not of length one", "normalize(torch.lerp(draw(), draw(), a), dim=2)", "torch.lerp(draw(), draw(), a)"),
     },
     "4_discrepancies": {
-        "yes_or_no": ("bool of a text", "words[text.lower()]", "bool(text)"),
+        "yes_or_no": [("bool of a text", "words[text.lower()]", "bool(text)"), ("capitals refused", "text.lower()", "text")],
         "log_reweighted_mean": (
             "exponentials that overflow",
             "((1 + beta) * neg / t).logsumexp(1) - (beta * neg / t).logsumexp(1)",
