@@ -1,18 +1,40 @@
-"""For every exercise a plausible wrong answer, which its check must refuse: by lesson and function, a typical mistake in the solution.
+"""For every exercise plausible wrong answers, which its check must refuse: by lesson and function, typical mistakes in the solution.
 
-(the mistake, a part of the solution, what stands there instead)
+(the mistake, a part of the solution, what stands there instead), or a list of them
 """
 
-WRONG = {
+Mistake = tuple[str, str, str]
+
+WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "0.1_from_scratch": {
         "false_negatives": ("views of an image beside each other", "torch.arange(2 * n) % n", "torch.arange(2 * n) // 2"),
-        "unbiased": ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
-        "share_of_hardest": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+        "unbiased": [
+            ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
+            ("not the mean", ".log()).mean()", ".log())"),
+        ],
+        "share_of_hardest": [
+            ("forgotten temperature", "beta * neg / t", "beta * neg"),
+            (
+                "the share of all anchors together",
+                "torch.softmax(beta * neg / t, dim=1)",
+                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
+            ),
+        ],
     },
     "0_start_here": {
         "at_least_one": ("chances added", "1 - (1 - tau_plus) ** N", "tau_plus * N"),
-        "debiased_by_hand": ("not divided by 1 - tau_plus", " / (1 - tau_plus)", ""),
-        "weight_on_false": ("forgotten temperature", "beta * neg / t", "beta * neg"),
+        "debiased_by_hand": [
+            ("not divided by 1 - tau_plus", " / (1 - tau_plus)", ""),
+            ("the floor forgotten", "max(g, math.exp(-1 / t))", "g"),
+        ],
+        "weight_on_false": [
+            ("forgotten temperature", "beta * neg / t", "beta * neg"),
+            (
+                "the share of all batches together",
+                "torch.softmax(beta * neg / t, dim=1)",
+                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
+            ),
+        ],
     },
     "1_curl/2_framework": {
         "price": ("one negative for k", "torch.zeros(k)", "torch.zeros(1)"),
@@ -41,7 +63,10 @@ WRONG = {
     },
     "1_curl/6.2_too_many_negatives": {
         "too_wide": ("u = v = 1/n", "4 * n - 3", "2 * n - 3"),
-        "with_spread": ("r for its square", "r**2 * sizes", "r * sizes"),
+        "with_spread": [
+            ("r for its square", "r**2 * sizes", "r * sizes"),
+            ("the anchor of length one", "r**2 * sizes[:2, None, None] *", "r**2 * torch.ones(2, 1, 1) *"),
+        ],
         "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
     },
     "1_curl/6.3_blocks": {
@@ -71,11 +96,14 @@ WRONG = {
     "1_curl/8.1_table1_images": {
         "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
         "means_of_few": ("always the first points", "own[torch.randperm(len(own), generator=generator)[:n]]", "own[:n]"),
-        "loss_at_scale": ("c for its square", "-(c**2)", "-c"),
+        "loss_at_scale": [("c for its square", "-(c**2)", "-c"), ("not the mean", ".mean()", "")],
     },
     "1_curl/8.1_table1_wikipedia": {
         "avg2_of": ("a coin where the first rank is missed", "(1 - p) * (C - 2) / (2 * (C - 1))", "(1 - p) / 2"),
-        "before_and_after": ("not centred", "(f, f - f.mean(0))", "(f, f)"),
+        "before_and_after": [
+            ("not centred", "(f, f - f.mean(0))", "(f, f)"),
+            ("one mean for all coordinates", "f.mean(0)", "f.mean()"),
+        ],
         "collides": ("the complement", "1 - (1 - 1 / C) ** k", "(1 - 1 / C) ** k"),
     },
     "1_curl/8.2_table2_blocks": {
@@ -89,11 +117,17 @@ WRONG = {
     },
     "2_dcl/4_debiased_loss": {
         "enough_negatives": ("one too few", " + 1", ""),
-        "floor_prior": ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
+        "floor_prior": [
+            ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
+            ("s for e^s", "(s_neg / T).exp()", "(s_neg / T)"),
+        ],
         "leading_bias": ("wrong sign", "-(Q**2)", "Q**2"),
     },
     "2_dcl/5.1_figure4_images": {
-        "debiased_m": ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+        "debiased_m": [
+            ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+            ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
+        ],
         "floor_prior": ("the floor left out below", "(high - low)", "high"),
     },
     "2_dcl/5.1_figure5_tsne": {
@@ -113,7 +147,10 @@ WRONG = {
     "2_dcl/5.4_table3_control": {
         "by_luck": ("the baseline not counted among the arms", "(settings_tried + 1)", "settings_tried"),
         "margin": ("the mean of true negatives for all", "np.log(tau_plus)", "np.log(tau_plus / (1 - tau_plus))"),
-        "other_episodes": ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+        "other_episodes": [
+            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
+            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
+        ],
     },
     "2_dcl/6_generalization": {
         "constant_sides": ("the positive itself forgotten", "math.log(1 + N)", "math.log(N)"),
@@ -121,7 +158,11 @@ WRONG = {
     },
     "3_hcl/3_hard_sampling": {
         "class_mass": ("forgotten temperature", "beta * S / t", "beta * S"),
-        "mended": ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+        "mended": [
+            ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+            ("a power forgotten", "e_pos**beta", "e_pos"),
+            ("the floor forgotten", ".clamp_min(lowest)", ""),
+        ],
         "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
     },
     "3_hcl/4.1_worst_case_limit": {
@@ -171,7 +212,7 @@ WRONG = {
     "3_hcl/6.3_figure11_speed": {
         "speed_up": ("the length forgotten", "lead * length / b", "lead / b"),
         "first_to_first": ("the paper's rule", "first_epoch(a, a[-1]) /", "len(a) /"),
-        "push": ("weights differentiated", ".exp().detach()", ".exp()"),
+        "push": [("weights differentiated", ".exp().detach()", ".exp()"), ("forgotten temperature", "beta * neg / t", "beta * neg")],
     },
     "3_hcl/C.1_figure6_moco": {
         "memory": ("steps for epochs", " / (images // batch)", ""),
@@ -179,7 +220,7 @@ WRONG = {
         "mix": ("not of length one", "normalize(torch.lerp(draw(), draw(), a), dim=2)", "torch.lerp(draw(), draw(), a)"),
     },
     "4_discrepancies": {
-        "yes_or_no": ("bool of a text", "words[text.lower()]", "bool(text)"),
+        "yes_or_no": [("bool of a text", "words[text.lower()]", "bool(text)"), ("capitals refused", "text.lower()", "text")],
         "log_reweighted_mean": (
             "exponentials that overflow",
             "((1 + beta) * neg / t).logsumexp(1) - (beta * neg / t).logsumexp(1)",
@@ -200,6 +241,7 @@ WRONG = {
 TABULATED = {
     ("0_start_here", "at_least_one"): "return {(0.1, 1): 0.1, (0.5, 2): 0.75}.get((tau_plus, N), 0.999)",
     ("1_curl/2_framework", "price"): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
+    ("1_curl/6.2_too_many_negatives", "balance"): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
     ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): "return 1000 if reused else 5000 if M == 500 else 1800",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("2_dcl/5.2_table1_multiview", "false_in_batch"): "return 2.55 if C == 100 else 25.5",
@@ -214,9 +256,12 @@ TABULATED = {
 """Bodies that pass the visible check of an exercise with a hidden one, by knowing its numbers."""
 
 
-def wrong(lesson: str, function: str, solution: str) -> str:
-    """The solution with the mistake. KeyError where no wrong answer is written down, ValueError where it does not change the solution."""
-    mistake, part, instead = WRONG[lesson][function]
-    if part not in solution:
-        raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
-    return solution.replace(part, instead)
+def wrong(lesson: str, function: str, solution: str) -> list[str]:
+    """The solution with each mistake. KeyError where no wrong answer is written down, ValueError where one does not change the solution."""
+    found = WRONG[lesson][function]
+    answers = []
+    for mistake, part, instead in found if isinstance(found, list) else [found]:
+        if part not in solution:
+            raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
+        answers.append(solution.replace(part, instead))
+    return answers

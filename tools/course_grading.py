@@ -30,10 +30,16 @@ from curlnb.runs import environment
 LARGEST = 20_000_000
 """Bytes of a hand-in: more is no notebook of the course, whose outputs are small."""
 
+LONGEST = 120
+"""Characters of a reason in the table: the messages of the checks are shorter, a student's own error may not be."""
+
 
 @dataclass
 class Row:
-    """What one hand-in got. points is empty where it could not be graded; note says why, or what an instructor should look at."""
+    """What one hand-in got. points is empty where it could not be graded; note says why, or what an instructor should look at.
+
+    exercises and reasons have a part for each exercise, and for each that lost points: the points, and the last line of the check's error.
+    """
 
     student: str
     file: str
@@ -41,6 +47,7 @@ class Row:
     points: float | str = ""
     of: float | str = ""
     exercises: str = ""
+    reasons: str = ""
     seconds: float = 0.0
     note: str = ""
 
@@ -99,6 +106,11 @@ def _graded(file: Path, *, handins: Path, course: Path, seconds: int) -> Row:
         grades = {cell.metadata.nbgrader.grade_id: utils.determine_grade(cell) for cell in whole.cells if utils.is_grade(cell)}
         row.points = float(sum(points or 0 for points, _ in grades.values()))
         row.exercises = "; ".join(f"{name.removeprefix('check-')}: {got or 0:g}/{most:g}" for name, (got, most) in grades.items())
+        row.reasons = " | ".join(
+            f"{cell.metadata.nbgrader.grade_id.removeprefix('check-')}: {_reason(cell)}"
+            for cell in whole.cells
+            if utils.is_grade(cell) and (grades[cell.metadata.nbgrader.grade_id][0] or 0) < cell.metadata.nbgrader.points
+        )
         notes = [f"stopped after {seconds} s"] if late else []
         notes += [f"locked cells restored: {', '.join(changed)}"] if changed else []
         row.note = "; ".join(notes)
@@ -108,6 +120,17 @@ def _graded(file: Path, *, handins: Path, course: Path, seconds: int) -> Row:
         row.note = "not graded: " + " ".join(f"{error}".split())[:200]
     row.seconds = round(time.monotonic() - start, 1)
     return row
+
+
+def _reason(check: Any) -> str:
+    """Why a check gave no points, in one short line: the message of a failed assertion, or another error with its kind."""
+    error = next((output for output in check.outputs if output.output_type == "error"), None)
+    if error is None:
+        return "the check wrote a warning or a number" if check.outputs else "the check was not run"
+    last = next((line for line in reversed(f"{error.evalue}".splitlines()) if line.strip()), "")
+    said = last if error.ename == "AssertionError" and last else f"{error.ename}: {last}".removesuffix(": ")
+    said = " ".join("".join(char if char.isprintable() else " " for char in said).split())
+    return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
 
 
 def read(file: Path) -> Any:

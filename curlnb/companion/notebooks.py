@@ -64,8 +64,8 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Numbers by value and before letters: 6.3 comes before 6.20, and C.1 last."""
-    tokens = [token for token in re.split(r"(\d+)", text) if token]
+    """Numbers by value and before letters: 6.3 comes before 6.20, C.1 last, and 0 before its subsection 0.1."""
+    tokens = [token for token in re.split(r"(\d+)", text.replace("_", " ")) if token]  # a space sorts before the point
     return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
 
 

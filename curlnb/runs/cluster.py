@@ -146,12 +146,12 @@ def _outcome(future: Any, job: Job, lost: ClusterError) -> Outcome:
     try:
         if future.status == "error":
             error = future.exception(timeout=60)
-            return RuntimeError("every worker that was given it died, out of memory perhaps") if isinstance(error, KilledWorker) else error
+            return RuntimeError("every worker that got the run died, out of memory perhaps") if isinstance(error, KilledWorker) else error
         finished = future.result(timeout=60)
     except (OSError, CancelledError):  # TimeoutError is an OSError
         raise lost from None
     if finished and not _visible(job):
-        return SweepError(f"a worker finished it, but not in {job.store.root}: all must share that folder")
+        return SweepError(f"a worker finished the run, but not in {job.store.root}: all must share that folder")
     return finished
 
 

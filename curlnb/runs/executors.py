@@ -25,7 +25,7 @@ from curlnb.runs.store import Record, Store
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
 
 WHY_DEAD = (
-    "its process was killed, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
+    "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
     "try CURLNB_WORKERS=1, or 0 for this process alone"
 )
 

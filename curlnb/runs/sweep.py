@@ -157,7 +157,7 @@ def _compute(jobs: list[Job], executor: Executor) -> None:
     if errors:
         job, why = errors[0]
         said = str(why) if isinstance(why, SweepError) else f"{type(why).__name__}: {why}"
-        raise SweepError(f"{len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job}: {said}")
+        raise SweepError(f"{said} ({len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job})")
 
 
 TRAINED = 0.9  # of a run, when it has taken its last step

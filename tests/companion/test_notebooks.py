@@ -242,7 +242,7 @@ def test_settings_name_an_unknown_profile_and_a_missing_setting():
 def test_reading_order_is_the_papers_own():
     from curlnb.companion.notebooks import _natural
 
-    names = ["0_start_here", "1_curl", "2_dcl", "4_discrepancies", "10_last"]
+    names = ["0_start_here", "0.1_from_scratch", "1_curl", "2_dcl", "4_discrepancies", "10_last"]
     assert sorted(reversed(names), key=_natural) == names
     assert sorted(["C.1_moco", "6.20_x", "6.3_y", "5.1_z"], key=_natural) == ["5.1_z", "6.3_y", "6.20_x", "C.1_moco"]
 

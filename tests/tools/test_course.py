@@ -57,7 +57,7 @@ def test_an_assignment_stands_alone(one, tmp_path, monkeypatch):
         before = [text for name, text in cells.items() if name.startswith(f"prepared-for-{number}-")]
         whole = cells[f"check-{number}"]
         run([*before, cells[f"answer-{number}"], whole], start)
-        for answer in (exercise.stub, wrong(one.name, exercise.function, exercise.solution)):
+        for answer in (exercise.stub, *wrong(one.name, exercise.function, exercise.solution)):
             with pytest.raises(AssertionError, match=r"\w"):
                 run([*before, answer, exercise.check], start)
         if exercise.hidden:
@@ -140,37 +140,46 @@ def environment_is_active(monkeypatch):
 SMALL = "4_across/6_speed"  # its assignment needs numpy alone, so that a kernel starts in a second
 
 
-def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, environment_is_active):
-    """The folder is a course of nbgrader's, too: its own converters give full marks, none and none."""
-    from nbgrader.apps import NbGraderAPI
+def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, monkeypatch, environment_is_active):
+    """The folder is a course of nbgrader's, too: its own commands, as docs/course.md has them, give full marks, none and none."""
+    from nbgrader import apps
     from traitlets.config import Config
 
     folder, name = SMALL.split("/")
-    (tmp_path / "source" / folder).mkdir(parents=True)
-    (tmp_path / "source" / folder / f"{name}.ipynb").write_text((made / "source" / f"{SMALL}.ipynb").read_text())
+    for edition in ("source", "release"):  # as `make course` leaves them
+        (tmp_path / edition / folder).mkdir(parents=True)
+        (tmp_path / edition / folder / f"{name}.ipynb").write_text((made / edition / f"{SMALL}.ipynb").read_text())
+    (tmp_path / "nbgrader_config.py").write_text((made / "nbgrader_config.py").read_text())
     given = {
         "solved": lambda e: e.solution,
         "stubs": lambda e: e.stub,
-        "wrong": lambda e: wrong(e.lesson, e.function, e.solution),
+        "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0],
     }
     for student, answer in given.items():
         handed_in(tmp_path / "submitted" / student / folder / f"{name}.ipynb", SMALL, answer, made)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "jupyter"))
+    text = (environment.home() / "docs" / "course.md").read_text()
+    commands = [line.split() for line in re.findall(r"^ *nbgrader (\w+ 2_dcl.*)$", text, re.M)]
+    names = {"generate_assignment": apps.GenerateAssignmentApp, "autograde": apps.AutogradeApp}
+    kinds = names | {"generate_feedback": apps.GenerateFeedbackApp}
+    assert [command for command, *_ in commands] == list(kinds)
+    for command, *options in commands:
+        app = kinds[command]()
+        app.initialize([folder if option == "2_dcl" else option for option in options])
+        app.start()
     config = Config()
-    exec((made / "nbgrader_config.py").read_text(), {"get_config": lambda: config})
     config.CourseDirectory.root = str(tmp_path)
-    api = NbGraderAPI(config=config)
-    assert api.generate_assignment(folder)["success"]
-    for student in given:
-        assert api.autograde(folder, student)["success"]
-    with api.gradebook as gradebook:
+    with apps.NbGraderAPI(config=config).gradebook as gradebook:
         scores = {s.student.id: (s.score, s.max_score) for s in gradebook.assignment_submissions(folder)}
     most = float(sum(e.points for e in EXERCISES if e.lesson == name))
     assert scores == {"solved": (most, most), "stubs": (0, most), "wrong": (0, most)}
+    assert all((tmp_path / "feedback" / student / folder / f"{name}.html").exists() for student in given)
 
 
 def test_hand_ins_of_every_kind_get_a_line(made, tmp_path, capsys, environment_is_active):
     here = tmp_path / "handins"
-    text = {"solution": lambda e: e.solution, "wrong": lambda e: wrong(e.lesson, e.function, e.solution)}
+    text = {"solution": lambda e: e.solution, "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0]}
     handed_in(here / "ada" / "week 3" / "mine.ipynb", "3_hcl/6.3_figure11_speed", text["solution"], made)
     first = handed_in(here / "bob" / "6_speed.ipynb", SMALL, text["wrong"], made)
     for cell in first.cells:  # checks emptied, metadata lost as on some platforms, and one answer in a cell of the student's own
@@ -191,7 +200,10 @@ def test_hand_ins_of_every_kind_get_a_line(made, tmp_path, capsys, environment_i
     with open(out, newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     assert (rows["ada"]["points"], rows["ada"]["note"]) == (rows["ada"]["of"], "")
+    assert rows["ada"]["reasons"] == ""
     assert rows["bob"]["exercises"] == "1: 2/2; 2: 0/2"
+    assert re.fullmatch(r"2: \S.{10,120}", rows["bob"]["reasons"])
+    assert rows["bob"]["reasons"].removeprefix("2: ") in next(e.check for e in EXERCISES if e.function == "at_highest_common_mark")
     assert "locked cells restored: check-1, check-2" in rows["bob"]["note"]
     assert "this is no notebook" in rows["'=1+1"]["note"]
     assert "no assignment of the course" in rows["eve"]["note"]
