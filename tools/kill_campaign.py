@@ -29,6 +29,7 @@ from safetensors import safe_open
 from curlnb.runs import files
 
 ORPHAN_SECONDS = 5.0
+LONGEST_WAIT = 8.0  # seconds before a strike: a small reproduction takes about twenty
 NAMES = ("theory", "sweep", "shared")
 TARGETS = ("command", "kernel", "worker")
 
@@ -184,19 +185,15 @@ class Campaign:
 
     def strike(self) -> str:
         """SIGKILL one process at a random moment; what it was, or the empty string where the command had ended before."""
-        target = self.chance.choice(TARGETS)
-        time.sleep(self.chance.uniform(0, 1.5))
-        for _ in range(100):
-            there = self.processes()
-            if not there["command"]:
-                return ""
-            if there[target]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    self.chance.choice(there[target]).kill()
-                    self.kills[target] += 1
-                return target
-            time.sleep(0.1)
-        return ""
+        time.sleep(self.chance.uniform(0, LONGEST_WAIT))
+        there = self.processes()
+        if not there["command"]:
+            return ""
+        target = self.chance.choice([kind for kind in TARGETS if there[kind]])
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.chance.choice(there[target]).kill()
+            self.kills[target] += 1
+        return target
 
     def round(self, kills: int) -> None:
         """One reproduction from nothing to its end, struck up to `kills` times."""
