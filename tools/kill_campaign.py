@@ -29,7 +29,7 @@ from safetensors import safe_open
 from curlnb.runs import files
 
 ORPHAN_SECONDS = 5.0
-LONGEST_WAIT = 8.0  # seconds before a strike: a small reproduction takes about twenty
+LONGEST_WAIT = 10.0  # seconds before a strike: a small reproduction takes about twenty
 NAMES = ("theory", "sweep", "shared")
 TARGETS = ("command", "kernel", "worker")
 
@@ -189,9 +189,9 @@ class Campaign:
         there = self.processes()
         if not there["command"]:
             return ""
-        target = self.chance.choice([kind for kind in TARGETS if there[kind]])
+        target, process = self.chance.choice([(kind, process) for kind in TARGETS for process in there[kind]])
         with contextlib.suppress(psutil.NoSuchProcess):
-            self.chance.choice(there[target]).kill()
+            process.kill()
             self.kills[target] += 1
         return target
 
