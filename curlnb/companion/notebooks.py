@@ -121,7 +121,7 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
         calls = [at for at, statement in enumerate(statements) if _calls_settings(statement)]
         if not calls:
             continue
-        body = statements[: calls[0] + 1]
+        body = [s for s in statements[: calls[0] + 1] if not _imports(s, "notebook")]  # `notebook` is ours, below
         used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)} - {"notebook"}
         needed = [imports[name] for name in sorted(used & set(imports))]
         seen: list[tuple[str, dict[str, dict[str, Any]]]] = []
@@ -141,6 +141,10 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
 def digest_of_settings(values: Mapping[str, Any]) -> str:
     """Of one profile's settings, by which a notebook that runs with others than the committed reference is known."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=repr).encode()).hexdigest()[:12]
+
+
+def _imports(statement: ast.stmt, name: str) -> bool:
+    return isinstance(statement, ast.Import | ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in statement.names)
 
 
 def _calls_settings(statement: ast.stmt) -> bool:

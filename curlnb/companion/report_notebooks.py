@@ -90,7 +90,7 @@ def _title(path: Path) -> str:
     try:
         first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]
         heading = re.match(r"#\s+(.+)", first if isinstance(first, str) else "".join(first))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         heading = None
     return heading[1].strip() if heading else path.stem
 
@@ -119,7 +119,7 @@ def _figures_of(path: Path) -> list[tuple[str, str, str]]:
                 name = names[at] if len(names) == len(pictures) else f"figure {len(figures) + 1}"
                 figures.append((name, str(alt), "".join(output["data"]["image/png"])))
         return figures
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
 
 
