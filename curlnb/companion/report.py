@@ -194,7 +194,8 @@ def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[s
 def _side(row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, Any]:
     differs = NOT_RUN not in (row["verdict"], best["verdict"]) and row["verdict"] != best["verdict"]
     verdict = {"verdict": row["verdict"], "mark": MARKS[row["verdict"]], "slug": _slug(row["verdict"]), "scope": row["scope"]}
-    return {**verdict, "measured": formatting.measured(row), "differs": differs}
+    changed = row["profile"].endswith(ledger.CHANGED.format(""))
+    return {**verdict, "measured": formatting.measured(row), "differs": differs, "changed": changed}
 
 
 def _slug(verdict: str) -> str:

@@ -241,6 +241,15 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
     assert "\nours" not in text
 
 
+def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> None:
+    folder, reference = tmp_path / "results" / "quick", tmp_path / "reference"
+    recorded(reference / "quick", measured("arora2019/lemma4.3", exact="holds", value=0.99, cases=2000))
+    recorded(folder, measured("arora2019/lemma4.3", exact="fails", value=1.2, cases=3, profile="quick, changed"))
+    text = text_of(write_report(folder, reference, folder / "report.html").read_text())
+    assert "3 cases settings changed" in text
+    assert "2,000 cases settings" not in text
+
+
 def test_a_notebook_that_was_run_by_hand_has_its_title_and_alternative_texts(tmp_path) -> None:
     folder = tmp_path / "results" / "quick"
     recorded(folder, measured("arora2019/lemma4.3", exact="holds", value=0.9))
