@@ -4,6 +4,11 @@
 """
 
 Mistake = tuple[str, str, str]
+POOLED: Mistake = (
+    "the share of all rows together",
+    "torch.softmax(beta * neg / t, dim=1)",
+    "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
+)
 
 WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "0.1_from_scratch": {
@@ -14,11 +19,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         ],
         "share_of_hardest": [
             ("forgotten temperature", "beta * neg / t", "beta * neg"),
-            (
-                "the share of all anchors together",
-                "torch.softmax(beta * neg / t, dim=1)",
-                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
-            ),
+            POOLED,
         ],
     },
     "0_start_here": {
@@ -29,11 +30,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         ],
         "weight_on_false": [
             ("forgotten temperature", "beta * neg / t", "beta * neg"),
-            (
-                "the share of all batches together",
-                "torch.softmax(beta * neg / t, dim=1)",
-                "len(neg) * (beta * neg / t).flatten().softmax(0).view_as(neg)",
-            ),
+            POOLED,
         ],
     },
     "1_curl/2_framework": {

@@ -203,7 +203,7 @@ class _Display:
         return [note for job in list(self.jobs.values()) if (note := _progress(job))]
 
     def move(self, notes: list[dict[str, float]]) -> None:
-        self.bar.n = round(self.total - len(self.jobs) + sum(TRAINED * note["done"] / note["total"] for note in notes), 1)
+        self.bar.n = round(self.total - len(self.jobs) + sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes), 1)
         self.bar.refresh()
 
     def watch(self) -> None:
