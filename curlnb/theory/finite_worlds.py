@@ -269,11 +269,13 @@ def search(
     radius: float | None = None,
     rho: Tensor | None = None,
     lr: float = 0.1,
+    scale: float = 1.0,
 ) -> SearchResult:
     """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random worlds at once.
 
     objective: (world, f) -> [restarts], to be made large: left side over right side, or left side minus right side.
-    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too.
+    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too. lr, scale: Adam's first step and the
+    spread of the first f; where the worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
     A value that is not finite never counts as the best (0/0 where both sides vanish), and its gradient is dropped.
     """
     device = generator.device
@@ -281,7 +283,7 @@ def search(
     def start(*shape: int) -> Tensor:
         return torch.randn(restarts, *shape, generator=generator, dtype=torch.float64, device=device)
 
-    rho_logits, D_logits, table = (start(classes), 2 * start(classes, points), start(points, dim))
+    rho_logits, D_logits, table = (start(classes), 2 * start(classes, points), scale * start(points, dim))
     if rho is not None:
         rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
     parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]

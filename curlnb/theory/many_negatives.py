@@ -20,7 +20,7 @@ from torch import Tensor
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import World, check_kind, check_representation, intraclass_deviation
 
-_STEP, _TAIL, _MOST_BLOCKS, _MOST_CLASSES = 0.3, 34.0, 5000, 12
+_STEP, _TAIL, _FEW_OUTCOMES, _MOST_BLOCKS, _MOST_CLASSES = 0.3, 34.0, 100, 5000, 12
 
 
 # Losses of several differences of scores
@@ -42,8 +42,9 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
 
     z: [..., n] values; p: [..., n] their probabilities. What p lacks to 1 is the chance that a draw is absent; with all k absent the
     loss is 0. The shapes are broadcast. Returns [...].
-    Hinge: the largest of k draws has distribution function F^k. Logistic: ln(1 + a) is the integral of (1 - e^(-at)) e^-t dt/t, in which
-    the draws factorise; in ln t the trapezoidal rule with step 0.3 is exact to about 1e-14.
+    Hinge: the largest of k draws has distribution function F^k. Logistic: where the k draws have few outcomes, a sum over them; else
+    ln(1 + a) is the integral of (1 - e^(-at)) e^-t dt/t, in which the draws factorise; in ln t the trapezoidal rule with step 0.3 is exact
+    to about 1e-14.
     """
     check_kind(kind)
     _positive(k)
@@ -56,11 +57,22 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
         distribution = (1 - p.sum(-1, keepdim=True)).clamp_min(0) + p.cumsum(-1)
         weights = distribution**k - (distribution - p).clamp_min(0) ** k
         return (weights * (1 + z).clamp_min(0)).sum(-1)
+    if math.comb(z.shape[-1] + k, k) <= _FEW_OUTCOMES:
+        return _summed_logistic(z, p, k)
     lowest = -_TAIL - math.log(k) - max(0.0, float(z.detach().max()))
     u = torch.arange(lowest, math.log(_TAIL) + _STEP, _STEP, dtype=z.dtype, device=z.device)  # ln t
     absorbed = -torch.expm1(-(u.unsqueeze(-1) + z.unsqueeze(-2)).clamp_max(6).exp())  # [..., nodes, n], beyond e^6 it is 1
     missing = (p.unsqueeze(-2) * absorbed).sum(-1)  # 1 - E e^(-at), [..., nodes]
     return ((1 - (1 - missing) ** k) * torch.exp(-u.exp())).sum(-1) * (_STEP / math.log(2))
+
+
+def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
+    """E log2(1 + sum_i e^z_i) as a sum over the multisets of k draws, absent ones among them. z, p: as in `expected_loss`. Returns [...]."""
+    counts = _multisets(z.shape[-1] + 1, k).to(z)  # [m, n + 1], the last for absent draws
+    ways = torch.exp(math.lgamma(k + 1) - torch.lgamma(counts + 1).sum(-1))
+    chances = torch.cat([p, (1 - p.sum(-1, keepdim=True)).clamp_min(0)], -1)
+    losses = vector_loss(z.unsqueeze(-2) + counts[:, :-1].log(), "logistic")  # [..., m], log 0 where a value was not drawn
+    return (ways * (chances.unsqueeze(-2) ** counts).prod(-1) * losses).sum(-1)
 
 
 # Collisions and tasks
