@@ -1,6 +1,11 @@
 """One queue for unit tests and notebooks: `pytest --nbval-lax tests notebooks -n 2 --dist loadscope`."""
 
+import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,22 @@ SLOW = ("test_reproduce", "test_devices", "test_cluster", "test_distributed", "k
 
 ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check")}
 """What a notebook's kernel is told: to look all runs up among the committed ones."""
+
+
+FORKS = Path(__file__).parent / "tests" / "forks.py"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With several workers, commands and kernels are forks of one process (tests/forks.py); a test or two are sooner done without it."""
+    if not getattr(config.option, "numprocesses", None):
+        return  # one of the workers, too: it inherits the variables
+    folder = Path(tempfile.mkdtemp())
+    kernel = {"argv": [sys.executable, str(FORKS), "kernel", "{connection_file}"], "display_name": "Python 3", "language": "python"}
+    (folder / "kernels" / "python3").mkdir(parents=True)
+    (folder / "kernels" / "python3" / "kernel.json").write_text(json.dumps(kernel))
+    os.environ |= {"JUPYTER_PATH": str(folder), "TESTS_FORKS": str(folder / "socket")}
+    server = subprocess.Popen([sys.executable, str(FORKS), "serve", str(folder / "socket")], stdin=subprocess.PIPE)
+    config.add_cleanup(lambda: (server.communicate(), shutil.rmtree(folder)))  # it ends when its standard input does
 
 
 def is_notebook(item: pytest.Item) -> bool:

@@ -274,8 +274,8 @@ def search(
     """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random worlds at once.
 
     objective: (world, f) -> [restarts], to be made large: left side over right side, or left side minus right side.
-    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too. lr, scale: Adam's first step and the
-    spread of the first f; where the worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
+    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too. lr, scale: Adam's first step and
+    the spread of the first f; where the worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
     A value that is not finite never counts as the best (0/0 where both sides vanish), and its gradient is dropped.
     """
     device = generator.device

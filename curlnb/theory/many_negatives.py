@@ -67,7 +67,7 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
 
 
 def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
-    """E log2(1 + sum_i e^z_i) as a sum over the multisets of k draws, absent ones among them. z, p: as in `expected_loss`. Returns [...]."""
+    """E log2(1 + sum_i e^z_i) as a sum over the multisets of k draws, absent ones among them. z, p: as in `expected_loss`."""
     counts = _multisets(z.shape[-1] + 1, k).to(z)  # [m, n + 1], the last for absent draws
     ways = torch.exp(math.lgamma(k + 1) - torch.lgamma(counts + 1).sum(-1))
     chances = torch.cat([p, (1 - p.sum(-1, keepdim=True)).clamp_min(0)], -1)

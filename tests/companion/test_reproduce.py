@@ -16,6 +16,7 @@ from curlnb.companion import notebooks, reference, reproduce, restamp
 from curlnb.runs import environment
 
 HOME = environment.home()
+FORKS = Path(__file__).parent.parent / "forks.py"
 GOOD = """
 from curlnb.companion import notebook
 from curlnb.runs.sweep import sweep
@@ -47,9 +48,10 @@ def checkout(tmp_path):
             **os.environ, "CURLNB_HOME": str(tmp_path), "CURLNB_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]), **variables,
         }  # fmt: skip
-        line = [sys.executable, "-m", "curlnb", *arguments]
-        if start:
-            return subprocess.Popen(line, env=env, cwd=tmp_path, start_new_session=True)
+        if start:  # to be killed, so that it and its kernels are processes of their own
+            env = {name: value for name, value in env.items() if name not in ("TESTS_FORKS", "JUPYTER_PATH")}
+            return subprocess.Popen([sys.executable, "-m", "curlnb", *arguments], env=env, cwd=tmp_path, start_new_session=True)
+        line = [sys.executable, str(FORKS), "-m", "curlnb", *arguments]
         return subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=280)
 
     command.root = tmp_path

@@ -308,6 +308,15 @@ def test_search_respects_the_radius_and_its_generator():
     assert torch.equal(runs[0].history, runs[1].history)
 
 
+def test_search_starts_and_steps_as_far_as_it_is_told():
+    def first(scale, lr, steps):
+        return search(lambda _, f: f.square().sum((-2, -1)), 3, 4, 2, generator=generator(23), restarts=4, steps=steps, scale=scale, lr=lr)
+
+    assert first(4.0, 0.1, 1).value == pytest.approx(16 * first(1.0, 0.1, 1).value)
+    assert torch.equal(first(1.0, 0.1, 1).history, first(1.0, 0.3, 1).history), "the step comes after the first value"
+    assert first(1.0, 0.3, 2).value > first(1.0, 0.1, 2).value
+
+
 def test_search_ignores_values_that_are_not_finite():
     """0/0 at one restart must neither win nor stop the others."""
 

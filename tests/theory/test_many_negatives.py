@@ -63,6 +63,23 @@ def test_expected_loss_equals_the_sum_over_all_tuples(kind, k):
         assert float(expected_loss(z, p, k, kind)) == pytest.approx(total, rel=1e-12, abs=1e-13)
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
+    """The logistic loss of a few draws is summed, since the integral of large scores takes many nodes: same values, same gradients."""
+    found = []
+    for few in (100, 0):
+        monkeypatch.setattr(many_negatives, "_FEW_OUTCOMES", few)
+        z, p = (10 * normal(6, 4, seed=5)).requires_grad_(), (0.9 * torch.softmax(normal(3, 1, 4, seed=6), -1)).requires_grad_()
+        value = expected_loss(z, p, k, "logistic")
+        found.append((value, *torch.autograd.grad(value.square().sum(), (z, p))))
+    for summed, integral in zip(*found, strict=True):
+        torch.testing.assert_close(summed, integral, rtol=1e-11, atol=1e-12)
+    monkeypatch.undo()
+    far, half = torch.tensor([1e6, -1e6], dtype=torch.float64), torch.full((2,), 0.5, dtype=torch.float64)
+    exactly = sum(math.comb(k, n) / 2**k * (1e6 / math.log(2) + math.log2(n)) for n in range(1, k + 1))  # n of the k are the large score
+    assert float(expected_loss(far, half, k, "logistic")) == pytest.approx(exactly, rel=1e-12)
+
+
 def test_expected_loss_at_large_k_in_closed_form():
     """Hinge, k coins of +-1: 2 unless all are tails. Logistic, k times the same z: log2(1 + k e^z); zeros: log2(1 + Binomial(k, rho_c))."""
     coin = torch.tensor([-1.0, 1.0], dtype=torch.float64)

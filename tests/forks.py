@@ -1,0 +1,158 @@
+"""Commands and kernels of the tests as forks of one process that has imported what they need, which costs each five CPU seconds otherwise.
+
+`forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do, and
+`forks.py kernel CONNECTION` for a kernel. Who asks stands for its fork: it passes on signals, ends with the same status, and a fork whose
+asker was killed is killed, too, with its whole session. Without $TESTS_FORKS each is a process like any other.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+PRELOADED = (
+    "dask.distributed", "ipykernel.kernelapp", "matplotlib_inline.backend_inline", "papermill.clientwrap", "papermill.engines",
+    "scipy.stats",
+    *(f"curlnb.companion.{name}" for name in ("figures", "notebook", "reference", "report_notebooks", "reproduce", "restamp")),
+    *(f"curlnb.experiments.{name}" for name in ("graphs", "images", "latent_images", "latent_text", "moco", "multiview", "sentences")),
+)  # fmt: skip
+
+
+def serve(address: str) -> None:
+    """Import, then fork a keeper for whoever connects, until nobody holds this process's standard input any more."""
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # read when matplotlib is imported; a kernel sets the same
+    for name in PRELOADED:
+        importlib.import_module(name)
+    torch = sys.modules["torch"]
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports what torch leaves to whoever trains first, four seconds of it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(address)
+        server.listen()
+        while True:
+            ready, _, _ = select.select([server, 0], [], [])
+            if 0 in ready:
+                return
+            asker, _ = server.accept()
+            if os.fork() == 0:
+                server.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                return keep(asker)
+            asker.close()
+
+
+def keep(asker: socket.socket) -> None:
+    """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork, this returns when all is done."""
+    head, fds, _, _ = socket.recv_fds(asker, 4, 3)
+    told = json.loads(_received(asker, *struct.unpack("I", head)))
+    alive, held = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        asker.close()
+        os.close(alive)  # `held` stays open as long as this process lives
+        become(told, fds)
+        return
+    for fd in (held, *fds):
+        os.close(fd)
+    while True:
+        ready, _, _ = select.select([asker, alive], [], [])
+        if alive in ready:
+            break
+        number = asker.recv(1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, number[0] if number else signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(OSError):  # it is gone
+        asker.sendall(struct.pack("i", status))
+    os._exit(0)
+
+
+def become(told: dict, fds: list[int]) -> None:
+    """Be the process that was asked for: its environment, folder, standard streams, arguments."""
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    os.chdir(told["folder"])
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    run(told["arguments"])
+
+
+def run(arguments: list[str]) -> None:
+    kind, name, *rest = arguments
+    if kind == "kernel":
+        from ipykernel import kernelapp
+
+        kernelapp.launch_new_instance(argv=["-f", name])
+    else:
+        sys.path.insert(0, os.getcwd())
+        sys.argv = [name, *rest]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def ask(address: str, arguments: list[str]) -> int:
+    """The exit status of the fork that does what `arguments` say."""
+    told = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        _connect(server, address)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
+        socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2])
+        server.sendall(told)
+        server.settimeout(1.0)
+        parent = os.getppid()
+        while os.getppid() == parent:
+            with contextlib.suppress(TimeoutError):
+                return int(*struct.unpack("i", _received(server, 4)))
+        return 1  # who wanted it is gone: so is this, and with it the fork
+
+
+def _connect(server: socket.socket, address: str) -> None:
+    until = time.monotonic() + 300
+    while True:
+        try:
+            return server.connect(address)
+        except OSError:  # still importing
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _received(sender: socket.socket, count: int) -> bytes:
+    got = b""
+    while len(got) < count:
+        part = sender.recv(count - len(got))
+        if not part:
+            raise EOFError("the other end is gone")
+        got += part
+    return got
+
+
+def main() -> None:
+    sys.path.pop(0)  # this file's folder
+    arguments, address = sys.argv[1:], os.environ.get("TESTS_FORKS")
+    if arguments[0] == "serve":
+        serve(arguments[1])
+    elif address is None:
+        run(arguments)
+    else:
+        status = ask(address, arguments)
+        if status < 0:
+            signal.signal(-status, signal.SIG_DFL)
+            os.kill(os.getpid(), -status)
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
