@@ -23,7 +23,8 @@ def table(evidence: pd.DataFrame) -> str:
 
     def cell(kind: str, paper: str) -> str:
         found = {verdict: counts[kind, paper, verdict] for verdict in MARKS if (kind, paper, verdict) in counts}
-        return ", ".join(f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in found.items())
+        words = (f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in found.items())
+        return ", ".join(said.replace(", ", " but ") for said in words)  # reproduced, smaller than claimed: one verdict
 
     lines = ["| | " + " | ".join(PAPERS[paper] for paper in papers) + " |", "|---" * (len(papers) + 1) + "|"]
     lines += [f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |" for kind, said in KIND_TITLES.items()]
