@@ -2,7 +2,7 @@
 
 `forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do, and
 `forks.py kernel CONNECTION` for a kernel. Who asks stands for its fork: it passes on signals, ends with the same status, and a fork whose
-asker was killed is killed, too, with its whole session. Without $TESTS_FORKS each is a process like any other.
+asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each is a process like any other.
 """
 
 import contextlib
@@ -101,32 +101,33 @@ def run(arguments: list[str]) -> None:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def ask(address: str, arguments: list[str]) -> int:
+def ask(server: socket.socket, arguments: list[str]) -> int:
     """The exit status of the fork that does what `arguments` say."""
     told = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        _connect(server, address)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-        socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2])
-        server.sendall(told)
-        server.settimeout(1.0)
-        parent = os.getppid()
-        while os.getppid() == parent:
-            with contextlib.suppress(TimeoutError):
-                return int(*struct.unpack("i", _received(server, 4)))
-        return 1  # who wanted it is gone: so is this, and with it the fork
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: server.sendall(bytes([number])))
+    socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2])
+    server.sendall(told)
+    server.settimeout(1.0)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        with contextlib.suppress(TimeoutError):
+            return int(*struct.unpack("i", _received(server, 4)))
+    return 1  # who wanted it is gone: so is this, and with it the fork
 
 
-def _connect(server: socket.socket, address: str) -> None:
-    until = time.monotonic() + 300
-    while True:
+def connected(address: str | None) -> socket.socket | None:
+    """A connection to the process that forks; None where there is none, or none that answers within two minutes."""
+    until = time.monotonic() + 120
+    while address and time.monotonic() < until:
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            return server.connect(address)
+            server.connect(address)
+            return server
         except OSError:  # still importing
-            if time.monotonic() > until:
-                raise
+            server.close()
             time.sleep(0.05)
+    return None
 
 
 def _received(sender: socket.socket, count: int) -> bytes:
@@ -141,17 +142,17 @@ def _received(sender: socket.socket, count: int) -> bytes:
 
 def main() -> None:
     sys.path.pop(0)  # this file's folder
-    arguments, address = sys.argv[1:], os.environ.get("TESTS_FORKS")
+    arguments = sys.argv[1:]
     if arguments[0] == "serve":
         serve(arguments[1])
-    elif address is None:
-        run(arguments)
-    else:
-        status = ask(address, arguments)
+    elif server := connected(os.environ.get("TESTS_FORKS")):
+        status = ask(server, arguments)
         if status < 0:
             signal.signal(-status, signal.SIG_DFL)
             os.kill(os.getpid(), -status)
         sys.exit(status)
+    else:
+        run(arguments)
 
 
 if __name__ == "__main__":
