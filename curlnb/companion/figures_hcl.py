@@ -204,8 +204,11 @@ def gains_by_set(panels: Mapping[str, pd.DataFrame], published: Mapping[str, tup
     said: the label of the gains' axis.
     """
     figure, axes = plt.subplots(1, len(panels), figsize=(9 + 3 * (len(panels) - 1), 4.2), sharey=True, squeeze=False, layout="constrained")
+    most = max(panels.values(), key=lambda gains: gains["way"].nunique())
+    ways = list(dict.fromkeys([*most["way"], *(way for gains in panels.values() for way in gains["way"])]))  # a way has one colour
     for axis, (profile, gains) in zip(axes[0], panels.items(), strict=True):
-        means_with_intervals(axis, gains, "dataset", "gain", "way", width=0.6)
+        colours = [f"C{ways.index(way)}" for way in dict.fromkeys(gains["way"])]
+        means_with_intervals(axis, gains, "dataset", "gain", "way", colours=colours, width=0.6)
         names = list(dict.fromkeys(gains["dataset"]))
         printed = [(names.index(name) - 0.4, value) for name, ends in published.items() if name in names for value in ends]
         if printed:
@@ -215,6 +218,7 @@ def gains_by_set(panels: Mapping[str, pd.DataFrame], published: Mapping[str, tup
         repeats = int(gains.groupby(["dataset", "way"])["gain"].size().max())
         axis.set_title(f"profile {profile}, {repeats} repeats")
     axes[0, 0].set_ylabel(said)
-    found = dict(zip(*reversed(axes[0, 0].get_legend_handles_labels()), strict=True))
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=3, frameon=False)
+    found = {name: handle for axis in axes[0] for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    shown = [*(name for name in found if name not in ways), *(way for way in ways if way in found)]
+    figure.legend([found[name] for name in shown], shown, loc="outside lower center", ncols=4, frameon=False)
     return figure

@@ -92,6 +92,19 @@ def test_published_gains_stand_at_the_sets_that_are_there():
         assert stars.get_xydata().tolist() == [[0.6, 1], [0.6, 2]]
 
 
+def test_a_way_has_one_colour_and_one_line_of_the_legend_whichever_panels_have_it():
+    quick, night = (
+        pd.DataFrame([{"dataset": "A", "way": way, "gain": gain} for way in ways for gain in (1.0, 2.0)])
+        for ways in (["hard", "untrained"], ["hard", "released", "untrained"])
+    )
+    figure = figures_hcl.gains_by_set({"quick": quick, "night": night}, {}, "points")
+    colours = [{c.get_label(): c.lines[0].get_color() for c in axis.containers} for axis in figure.axes]
+    assert colours[0].items() <= colours[1].items()
+    assert len(set(colours[1].values())) == 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["hard", "released", "untrained"]
+    plt.close(figure)
+
+
 def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
     """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike seeds would not be exact."""
     rows = [("untrained", 0, 0, 30.0)]
