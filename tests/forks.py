@@ -1,7 +1,7 @@
 """Commands and kernels of the tests as forks of one process that has imported what they need, which costs each five CPU seconds otherwise.
 
 `forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do, and
-`forks.py kernel CONNECTION` for a kernel. Who asks stands for its fork: it passes on signals, ends with the same status, and a fork whose
+`forks.py kernel CONNECTION` for a kernel. Who asks stands for its fork: it passes on signals, ends with its status, and a fork whose
 asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each is a process like any other.
 """
 
