@@ -11,6 +11,8 @@ RUN = $(BIN)/python -m curlnb
 .PHONY: help setup reproduce test bench data report site course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
+unexport PYTHONDONTWRITEBYTECODE  # some machines set it, and each of a hundred processes would compile torch anew
+
 help:                ## this list
 	@grep -E '^[a-z]+: .*## |^[a-z]+: +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /@/' | awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
 	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=n notebooks at a time"

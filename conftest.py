@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SLOW = ("test_reproduce", "test_devices", "test_cluster", "test_distributed", "killed", "test_every_profile_runs_dry", "learns")
+SLOW = ("test_every_profile_runs_dry", "test_site", "test_reproduce", "test_devices", "test_cluster", "test_distributed", "kill", "learns")
 """What takes longest comes early, so that no worker waits at the end for the other's last test."""
 
 ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check")}
@@ -38,12 +38,18 @@ def is_notebook(item: pytest.Item) -> bool:
     return item.path.suffix == ".ipynb"
 
 
+TOGETHER = ("test_cluster.py", "test_distributed.py", "test_package.py", "test_site.py")
+"""Their tests share what takes long to set up. Dry runs share the networks that another notebook has trained."""
+
+
 class Scheduler(LoadScopeScheduling):
-    """A notebook's cells go to one worker, since they need one kernel; every other test stands alone."""
+    """A notebook's cells go to one worker, since they need one kernel, and so does a file of TOGETHER; every other test stands alone."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if "test_every_profile_runs_dry" in nodeid:
+            return "dry"
         place = nodeid.partition("::")[0]
-        return place if place.endswith(".ipynb") else nodeid
+        return place if place.endswith((".ipynb", *TOGETHER)) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:

@@ -4,6 +4,7 @@ The table of claims writes formulas as one types them, L_un^!=(f) <= alpha tau+.
 letters and signs, without a script or a font, so that the report stays one light file. What is not a formula keeps its characters.
 """
 
+import functools
 import re
 from html import escape
 
@@ -19,8 +20,10 @@ _WORDS = re.compile(rf"{_NAME}(?P<word>{'|'.join(sorted(_GREEK, key=len, reverse
 _SQUARE_ROOT = re.compile(r"\bsqrt(?=[( \d])\s?")
 _LETTERS = tuple("LpqRSEXfvxknehMNgr")
 _BASES = (*_LETTERS, "Gen", *_GREEK, ")", "|", "||")
+_PRIVATE = dict.fromkeys(range(0xE000, 0xF900))  # characters that stand for what is done, and are dropped where a text has them
 
 
+@functools.cache
 def html(text: str) -> Markup:
     """The text, escaped, with its formulas typeset."""
     kept: list[str] = []  # what is done, by its place in a private-use character
@@ -42,7 +45,7 @@ def html(text: str) -> Markup:
         index = {"+": "⁺", "-": "⁻", None: ""}[match["index"]]
         return keep(_GREEK[match["word"]] + index)
 
-    text = text.translate({code: None for code in range(0xE000, 0xF900)})
+    text = text.translate(_PRIVATE)
     text = re.sub(r"\b([xf])([+-])(?=[\s,.;)]|$)", lambda m: keep(f"<i>{m[1]}</i><sup>{'+' if m[2] == '+' else '−'}</sup>"), text)
     text = re.sub(r"\bf_hat\b", lambda m: keep("<i>f̂</i>"), text)
     text = _WORDS.sub(word, _ATOM.sub(atom, text))

@@ -64,6 +64,7 @@ _ALIKE = (  # their values change no metric's name
     "dataset", "encoder", "bn_groups", "positives", "views", "size", "batch", "precision",
     "objective", "negatives", "tau_plus", "beta", "schedule", "temperature", "momentum",
 )  # fmt: skip
+_LARGE = ("resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg16_bn")  # encoders that a dry run need not train twice
 _DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}  # by experiment: values shown, form, record
 
 
@@ -73,7 +74,7 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
 
     Runs have the same form where the same switches are on, those in _ALIKE aside: what is true, None, above zero, or a whole number above
     one decides which metrics there are (a dry run has one epoch, after which nothing is measured that comes every fifth), and so does a
-    name that was chosen, a method's say.
+    name that was chosen, a method's say. A large encoder that was trained in one form has the small one in its place in the next.
     """
 
     def shown(value: Any) -> Any:
@@ -89,8 +90,11 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
         values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
         form = tuple(f"{name}={switch(value)}" for name, value in job.parameters.items() if name not in _ALIKE)
         alike = [(len(values & own), record) for own, other, record in known if other == form]
-        if not alike or not values <= set().union(*(own for own, _, _ in known)):
-            last = job.store.run(job.experiment, job.parameters, job.seed)
+        before = set().union(*(own for own, _, _ in known))
+        if not alike or not values <= before:
+            encoder = job.parameters.get("encoder")
+            small = {"encoder": "cnn"} if encoder in _LARGE and f"encoder={encoder!r}" in before else {}
+            last = job.store.run(job.experiment, job.parameters | small, job.seed)
             assert last is not None
             known.append((values, form, last))
         else:

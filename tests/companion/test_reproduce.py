@@ -139,9 +139,9 @@ def test_a_failure_names_the_notebook_and_does_not_stop_the_others(checkout):
     assert "ValueError: a clear line" in (checkout.root / "results" / "quick" / "logs" / "1_broken.log").read_text()
     (checkout.root / "notebooks" / "1_broken.ipynb").unlink()
     write_notebook(checkout.root / "notebooks" / "2_slow.ipynb", "import time; time.sleep(600)")
-    done = checkout("reproduce", "--limit-minutes", "0.15", "notebooks/2_slow.ipynb")
+    done = checkout("reproduce", "--limit-minutes", "0.05", "notebooks/2_slow.ipynb")
     assert done.returncode == 1
-    assert "2_slow: FAILED: not finished within 0.15 minutes" in done.stdout
+    assert "2_slow: FAILED: not finished within 0.05 minutes" in done.stdout
 
 
 def test_damaged_files_are_named_set_aside_and_made_again(checkout):

@@ -21,6 +21,7 @@ from curlnb.runs.executors import Job, SweepError
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
+dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 HERE = Path(__file__).parent.parent
 
@@ -31,7 +32,7 @@ def started(folder: Path, *worker_options: str):
     file, environment = folder / "scheduler.json", {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), environment.get("PYTHONPATH", "")])
     common = {"env": environment, "start_new_session": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    dask = [sys.executable, "-m", "dask"]
+    dask = [sys.executable, str(HERE / "forks.py"), "-m", "dask"]
     at = ["--scheduler-file", file]
     scheduler = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", *at], **common)
     options = ["--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--local-directory", folder, *worker_options]
@@ -117,7 +118,7 @@ def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, mon
 
 def test_a_lost_scheduler_ends_the_sweep_with_one_line_and_finished_runs_are_kept(tmp_path):
     where, store = tmp_path / "steps", Store(tmp_path / "runs")
-    with started(tmp_path) as (client, scheduler):
+    with dask.config.set({"distributed.comm.timeouts.connect": "3s"}), started(tmp_path) as (client, scheduler):
         first = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=1, store=store, client=client)
 
         def kill() -> None:

@@ -23,7 +23,8 @@ HERE = Path(__file__).parent.parent
 def torchrun(count: int, *arguments: object) -> int:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), environment.get("PYTHONPATH", "")])
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), HERE / "ranks.py", *arguments]
+    forks = [sys.executable, HERE / "forks.py", "-m"]
+    line = [*forks, "torch.distributed.run", "--standalone", "--nproc-per-node", count, "--no-python", *forks, "ranks", *arguments]
     return subprocess.run([str(word) for word in line], env=environment, capture_output=True, timeout=900).returncode
 
 

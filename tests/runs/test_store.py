@@ -81,8 +81,8 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
     told = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1"}, "text": True}
     forker = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **told)
 
-    def start(store: str, workers: int) -> int:
-        forker.stdin.write(f"{tmp_path / store} {tmp_path / store}.json {workers}\n")
+    def start(store: str, workers: int, pause: float = 0.03) -> int:
+        forker.stdin.write(f"{tmp_path / store} {tmp_path / store}.json {workers} {pause}\n")
         forker.stdin.flush()
         return int(forker.stdout.readline())
 
@@ -92,7 +92,7 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
     def at_work(since: float) -> bool:
         return any(path.stat().st_mtime > since for path in (tmp_path / "cut").rglob("*") if path.suffix in (".safetensors", ".json"))
 
-    start("whole", 0)
+    start("whole", 0, pause=0.0)
     assert ended() == 0
     chance, killed = random.Random(0), 0
     for attempt in range(20):
@@ -101,7 +101,7 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
         with contextlib.suppress(FileNotFoundError):  # a file replaced while it is looked at
             while not at_work(began):
                 time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.3))
+        time.sleep(chance.uniform(0, 0.2))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
         killed += ended() == -signal.SIGKILL
