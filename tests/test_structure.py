@@ -4,6 +4,7 @@ Everything is read off the code by grimp; nothing is kept by hand but the order 
 """
 
 import graphlib
+import re
 
 import grimp
 import pytest
@@ -26,6 +27,11 @@ def floor(module: str) -> int:
 def test_every_folder_is_a_floor():
     found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert found - {"__init__"} == set(FLOORS)
+
+
+def test_contributing_lists_the_floors():
+    rows = re.findall(r"^\| (\d+) \| `(\w+)(?:/|\.py)` \|", (HOME / "CONTRIBUTING.md").read_text(), re.M)
+    assert rows == [(str(at), name) for at, name in enumerate(FLOORS[:-1])]
 
 
 def test_modules_import_downwards_only():

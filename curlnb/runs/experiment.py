@@ -39,6 +39,19 @@ class Experiment:
     training: Callable[..., Any] | None = None
     shares_batch: bool = False
 
+    def __post_init__(self) -> None:
+        """`help(simclr)` and `simclr?` show the function's text and what it takes."""
+        signature = inspect.signature(self.function)
+        taken = [parameter for name, parameter in signature.parameters.items() if name != "run"]
+        object.__setattr__(self, "__doc__", self.function.__doc__)
+        object.__setattr__(self, "__signature__", signature.replace(parameters=taken))
+
+    def __call__(self, *_: Any, **parameters: Any) -> dict[str, Any]:
+        """An experiment is not called: TypeError, in one line, says how its runs are had."""
+        given = ", ".join(f"{name}=..." for name in parameters if name != "seed")
+        short = self.function.__name__
+        raise TypeError(f"{self.name} is run by a sweep, which keeps what it gives: sweep({short}, seeds=1{given and ', ' + given})")
+
     @property
     def __wrapped__(self) -> Callable[..., dict[str, Any]]:
         return self.function

@@ -1,5 +1,7 @@
 """Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is refused in one line where it does not fit."""
 
+import inspect
+
 import pytest
 import torch
 from direct import Noise, execute
@@ -65,6 +67,21 @@ def test_an_own_part_trains_in_a_sweep_and_counts_in_the_key(tmp_path, name, par
     assert len(found) == 2
     assert found["loss"].notna().all()
     assert found["linear"].between(0, 1).all()
+
+
+def test_own_parts_of_every_kind_go_to_worker_processes(tmp_path):
+    parts = TINY | {name: part for name, part, _ in PARTS}
+    here, elsewhere = (
+        sweep(simclr, seeds=2, store=Store(tmp_path / f"{workers}"), workers=workers, **parts).drop(columns="seconds") for workers in (0, 2)
+    )
+    assert elsewhere.equals(here)
+
+
+def test_an_experiment_says_what_it_takes_and_that_it_is_not_called():
+    assert [*inspect.signature(simclr).parameters] == ["seed", "training", "released_probe"]
+    assert inspect.getdoc(simclr).startswith("Train as `fit` says")
+    with pytest.raises(TypeError, match=r"sweep\(simclr, seeds=1, objective=\.\.\.\)"):
+        simclr(objective=sigmoid_loss)
 
 
 def test_changed_code_of_a_part_is_another_run():

@@ -16,6 +16,7 @@ from curlnb.experiments.images import simclr
 from curlnb.experiments.moco import moco_v2
 from curlnb.runs import distributed
 from curlnb.runs.store import Store
+from curlnb.runs.sweep import sweep
 
 HERE = Path(__file__).parent.parent
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_shared_is_named(monkeypatch):
         distributed.groups_here(2)
 
 
-def test_an_experiment_that_cannot_share_a_batch_is_refused_before_any_work(monkeypatch, capsys):
+def test_an_experiment_that_cannot_share_a_batch_is_refused_before_any_work(monkeypatch, capsys, tmp_path):
     """Two ranks would each train the whole batch, and call it one run."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["run", "moco.moco_v2"]) == 2
@@ -110,5 +111,7 @@ def test_an_experiment_that_cannot_share_a_batch_is_refused_before_any_work(monk
         "images.simclr, images.surrogate, representations.look can\n"
     )
     distributed.refuse(simclr)
+    with pytest.raises(ValueError, match="each of torchrun's 2 processes would compute the whole sweep"):
+        sweep(moco_v2, seeds=1, store=Store(tmp_path))
     monkeypatch.setenv("WORLD_SIZE", "1")
     distributed.refuse(moco_v2)

@@ -1,6 +1,7 @@
 """A run is what its code says: a changed cell gives a new run, a moved function the same one, and a patched package is refused."""
 
 import ast
+import functools
 import json
 import re
 import shutil
@@ -13,7 +14,10 @@ import pytest
 import torch
 from jupyter_client.manager import start_new_kernel
 
-from curlnb.runs import environment
+from curlnb import losses
+from curlnb.experiments import images
+from curlnb.models import encoders
+from curlnb.runs import environment, identity
 from curlnb.runs.following import follow
 from curlnb.runs.identity import IdentityError
 
@@ -173,6 +177,16 @@ def test_threads_give_a_new_run(kernel):
         "del os.environ['CURLNB_THREADS']\nprint(study.key({}, 0) == before)"
     )
     assert said.split() == ["True", "True"]
+    count = "\nprint(len(list(store.root.glob('*/*/run.json'))))\n"
+    more = kernel(f"ask(){count}os.environ['CURLNB_THREADS'] = '2'\nask(){count}del os.environ['CURLNB_THREADS']\nask(){count}").split()
+    assert int(more[1]) == int(more[2]) == int(more[0]) + 1
+
+
+def test_the_precision_gives_a_new_run(kernel):
+    kernel(f"sys.path.append({str(Path(__file__).parent.parent)!r})\nfrom direct import Noise")
+    runs = "sweep(images.simclr, [dict(precision=name)], seeds=1, store=store, workers=0, dataset=Noise(), batch=8, epochs=0)"
+    said = kernel(f"took = [{runs}['identity'][0] for name in ('float32', 'bf16', 'float32')]\nprint(took[0] == took[2] != took[1])")
+    assert said == "True"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -186,6 +200,42 @@ def test_a_patched_package_is_refused_in_one_line(kernel, workers):
     said = kernel("kept, images.losses.HOLE = images.losses.HOLE, -5.0\nimages.simclr.key({}, 0)")
     kernel("images.losses.HOLE = kept")
     assert said.startswith("IdentityError: curlnb.losses.HOLE is not what its source says")
+
+
+def wrapped(patch):
+    patch.setattr(images, "objective_loss", functools.wraps(images.objective_loss)(none))
+
+
+def defaulted(patch):
+    patch.setattr(losses.loss_and_clamped, "__kwdefaults__", losses.loss_and_clamped.__kwdefaults__ | {"beta": 2.0})
+
+
+PATCHES = {
+    "a wrapper that says what it wraps": wrapped,
+    "a default": defaulted,
+    "a function's code": lambda patch: patch.setattr(losses.pairwise, "__code__", none.__code__),
+    "an element of a table": lambda patch: patch.setitem(encoders._BUILDERS, "cnn", none),
+    "a method that a class did not write itself": lambda patch: patch.setattr(images.Contrast, "__init__", none),
+    "a field's default": lambda patch: patch.setattr(images.Contrast, "tau_plus", 0.5),
+}
+
+
+def none(*args, **options):
+    return None
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["before the first look", "after it"])
+@pytest.mark.parametrize("what", PATCHES)
+def test_every_kind_of_patch_is_refused(monkeypatch, what, looked):
+    monkeypatch.setattr(identity, "_SEEN", {})
+    before = images.simclr.key({}, 0)
+    if not looked:
+        identity._SEEN.clear()
+    with monkeypatch.context() as patch:
+        PATCHES[what](patch)
+        with pytest.raises(IdentityError, match="is not what its source says"):
+            images.simclr.key({}, 0)
+    assert images.simclr.key({}, 0) == before
 
 
 def test_what_cannot_be_followed_is_named(kernel):
