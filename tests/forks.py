@@ -142,6 +142,7 @@ def _received(sender: socket.socket, count: int) -> bytes:
 
 def main() -> None:
     sys.path.pop(0)  # this file's folder
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job that a shell began in the background ignores it, and all its children
     arguments = sys.argv[1:]
     if arguments[0] == "serve":
         serve(arguments[1])
