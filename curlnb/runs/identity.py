@@ -69,19 +69,17 @@ class _Is:
 
 def _held(value: Any) -> list[Any]:
     """Equal as long as the object is the same, and in it a container's elements and a function's code, defaults and what it wraps."""
+    if isinstance(value, dict):  # not by itself: a class's attributes are gathered in a new one each time
+        return [dict, *(part for key, each in value.items() for part in (_Is(key), *_held(each)))]
     inner: list[Any] = []
-    if isinstance(value, dict):
-        inner = [part for key, each in value.items() for part in (_Is(key), *_held(each))]
-    elif isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         inner = [part for each in value for part in _held(each)]
     elif isinstance(value, set | frozenset):
         inner = sorted(map(repr, value))
     elif isinstance(value, functools.partial):
-        inner = [*_held(value.func), *_held(value.args), *_held(value.keywords)]
+        inner = [*_held(value.args), *_held(value.keywords)]
     elif isinstance(value, FunctionType):
         inner = [_Is(value.__code__), *_held(value.__defaults__), *_held(value.__kwdefaults__)]
-    if isinstance(value, dict):  # a class's attributes are gathered in a new one each time
-        return [dict, *inner]
     below = None if isinstance(value, type) else _below(value)
     return [_Is(value), *inner, *(_held(below) if below is not None else [])]
 
