@@ -154,10 +154,7 @@ def _data(profile: str) -> int:
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
-    try:
-        experiment = reference.experiment_named(name)
-    except (ValueError, ImportError, AttributeError, TypeError):
-        raise ValueError(f"no experiment {name!r}: give module.function of curlnb/experiments, images.simclr say") from None
+    experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
     names = [word.partition("=")[0] for word in words]

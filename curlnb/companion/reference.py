@@ -11,7 +11,6 @@ import contextlib
 import csv
 import fnmatch
 import functools
-import importlib
 import itertools
 import json
 import math
@@ -28,6 +27,7 @@ from curlnb.companion import ledger, notebooks
 from curlnb.companion.notebooks import name_of
 from curlnb.companion.reproduce import changed, inputs_of, read_status
 from curlnb.data import control_frames
+from curlnb.experiments import all_experiments
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.files import read_json, write_atomically, write_json
@@ -41,12 +41,11 @@ def folder(profile: str) -> Path:
 
 
 def experiment_named(name: str) -> Experiment:
-    """`images.simclr` -> the experiment in curlnb.experiments.images."""
-    module, function = name.split(".")
-    found = getattr(importlib.import_module(f"curlnb.experiments.{module}"), function)
-    if not isinstance(found, Experiment):
-        raise ValueError(f"{name} is no experiment")
-    return found
+    """`images.simclr` -> the experiment of that name. ValueError, with the names that there are."""
+    known = {each.name: each for each in all_experiments()}
+    if name not in known:
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(known)}")
+    return known[name]
 
 
 def records(profile: str = "quick") -> list[Record]:

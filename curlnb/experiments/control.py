@@ -88,7 +88,7 @@ class _WithMomentum(nn.Module):
         self.bilinear = nn.Parameter(torch.rand(features, features))
 
 
-@experiment(data=_simulator)
+@experiment(name="control.representation", data=_simulator)
 def representation(
     run: Run,
     *,
@@ -189,7 +189,7 @@ class Practice:
     capacity: int = 100_000
 
 
-@experiment(data=_simulator)
+@experiment(name="control.curl_sac", data=_simulator)
 def curl_sac(
     run: Run,
     *,

@@ -39,7 +39,7 @@ class NodeContrast:
             raise ValueError("objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out")
 
 
-@experiment(data=lambda parameters: graphs.digest(parameters["dataset"]))
+@experiment(name="graphs.infograph", data=lambda parameters: graphs.digest(parameters["dataset"]))
 def infograph(
     run: Run,
     *,

@@ -185,7 +185,7 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     return Fitted(model, labelled, held_out, generator, log)
 
 
-@experiment(data=digest, training=fit, shares_batch=True)
+@experiment(name="images.simclr", data=digest, training=fit, shares_batch=True)
 def simclr(run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False) -> dict[str, Any]:
     """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released code's probe, too.
 
@@ -197,7 +197,7 @@ def simclr(run: Run, *, seed: int, training: Training = Training(), released_pro
     return metrics | last(fitted.log)
 
 
-@experiment(data=digest, training=fit, shares_batch=True)
+@experiment(name="images.surrogate", data=digest, training=fit, shares_batch=True)
 def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
     """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's features are the points.
 

@@ -54,7 +54,7 @@ class Moves:
     flip: bool = False
 
 
-@experiment(data=digest)
+@experiment(name="latent_images.curl", data=digest)
 def curl(
     run: Run,
     *,

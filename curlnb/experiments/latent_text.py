@@ -46,7 +46,7 @@ class Reader:
         check_known("encoder", self.encoder, ENCODERS)
 
 
-@experiment(data=lambda parameters: datasets.text_digest(parameters["dataset"]))
+@experiment(name="latent_text.curl", data=lambda parameters: datasets.text_digest(parameters["dataset"]))
 def curl(
     run: Run,
     *,
@@ -72,7 +72,10 @@ def curl(
     return train_and_measure(run, world, model, dim, blocks=blocks, **how)
 
 
-@experiment(data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]))
+@experiment(
+    name="latent_text.reviews",
+    data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]),
+)
 def reviews(
     run: Run,
     *,

@@ -88,7 +88,7 @@ class MoCo(nn.Module):
         self.place.add_(len(keys)).remainder_(len(self.keys))
 
 
-@experiment(data=digest)
+@experiment(name="moco.moco_v2", data=digest)
 def moco_v2(
     run: Run,
     *,

@@ -112,7 +112,7 @@ class Bank:
             raise ValueError(f"negatives is {self.negatives!r} with bank={self.bank}: {needed}")
 
 
-@experiment(data=digest)
+@experiment(name="multiview.cmc", data=digest)
 def cmc(
     run: Run,
     *,

@@ -35,7 +35,7 @@ class Pictures:
     shown: int = 10
 
 
-@experiment(data=image_data.digest, training=images.fit, shares_batch=True)
+@experiment(name="representations.look", data=image_data.digest, training=images.fit, shares_batch=True)
 def look(run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()) -> dict[str, Any]:
     """Train as `images.fit` says, then look at the evaluation split's embeddings.
 

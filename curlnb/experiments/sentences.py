@@ -83,7 +83,9 @@ class Tasks:
         return list(self.tasks) if self.evaluate_tasks else []
 
 
-@experiment(data=lambda p: "".join(sentences.digest(name) for name in dict.fromkeys((p["dataset"], *p["tasks"]))))
+@experiment(
+    name="sentences.quick_thoughts", data=lambda p: "".join(sentences.digest(name) for name in dict.fromkeys((p["dataset"], *p["tasks"])))
+)
 def quick_thoughts(
     run: Run,
     *,

@@ -1,26 +1,6 @@
 """What the environment says: where the checkout and the results are, how a notebook is being run.
 
-CURLNB_HOME       the checkout that holds notebooks/, data/ and results/; default: the one in which the package lies or,
-                  for an installed wheel, the one in which the command or notebook was started
-CURLNB_DATA       where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb
-CURLNB_RESULTS    where results go; default: results/ in the checkout, without one in the working directory
-CURLNB_NOTEBOOK   the notebook at work, set by `make reproduce`
-CURLNB_LOG        a file that gets one line a minute on long work, where nobody watches a progress bar
-CURLNB_ADOPT      0: adopt no committed reference run, set by `make reproduce`, which computes all; any: take the store's own runs of
-                  other numerics, too
-CURLNB_REFERENCE  1: look runs up among the committed reference runs, compute none (`make test`)
-CURLNB_WORKERS    how many processes a sweep keeps busy on the CPU; default: one a core
-CURLNB_SCHEDULER  tls://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes
-CURLNB_THREADS    CPU threads of a run, default 1; another number changes a run's last bits
-CURLNB_DEVICE     cuda, cuda:1, mps or cpu; default: the first of them that is there
-CURLNB_CUDA_GRAPHS 1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it
-CURLNB_IMAGENET   a folder of ImageNet's pictures, which no program may fetch
-CURLNB_DRY        1: two steps on synthetic data of the real shapes, to see that the code runs
-CURLNB_DEBUG      1: an error of a command is shown with its traceback, as by --debug
-CURLNB_TORCH_BACKEND  which build of torch the set-up installs (tools/bootstrap.py)
-CURLNB_UNVERIFIED 1: install a build of torch that has no committed digests (tools/bootstrap.py)
-
-`boundary.check_environment` refuses what is none of these and values out of range.
+`VARIABLES` has the settings. `boundary.check_environment` refuses what is none of them and values out of range.
 """
 
 import contextlib
@@ -29,7 +9,25 @@ import re
 import time
 from pathlib import Path
 
-VARIABLES = tuple(re.findall(r"^(CURLNB_\w+)", __doc__ or "", re.M))
+VARIABLES = {
+    "CURLNB_HOME": "the checkout; default: the package's own, for an installed wheel that of the working directory",
+    "CURLNB_DATA": "where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb",
+    "CURLNB_RESULTS": "where results go; default: results/ in the checkout, without one in the working directory",
+    "CURLNB_NOTEBOOK": "the notebook at work, set by `make reproduce`",
+    "CURLNB_LOG": "a file that gets one line a minute on long work, where nobody watches a progress bar",
+    "CURLNB_ADOPT": "0: adopt no committed reference run (`make reproduce`); any: take the store's own runs of other numerics, too",
+    "CURLNB_REFERENCE": "1: look runs up among the committed reference runs, compute none (`make test`)",
+    "CURLNB_WORKERS": "how many processes a sweep keeps busy on the CPU; default: one a core",
+    "CURLNB_SCHEDULER": "tls://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes",
+    "CURLNB_THREADS": "CPU threads of a run, default 1; another number changes a run's last bits",
+    "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: the first of them that is there",
+    "CURLNB_CUDA_GRAPHS": "1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it",
+    "CURLNB_IMAGENET": "a folder of ImageNet's pictures, which no program may fetch",
+    "CURLNB_DRY": "1: two steps on synthetic data of the real shapes, to see that the code runs",
+    "CURLNB_DEBUG": "1: an error of a command is shown with its traceback, as by --debug",
+    "CURLNB_TORCH_BACKEND": "which build of torch the set-up installs (tools/bootstrap.py)",
+    "CURLNB_UNVERIFIED": "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
+}
 
 CARRIED = Path(__file__).resolve().parent.parent / "carried"  # what a wheel has of the checkout (setup.py): catalogue and ledger
 
@@ -94,6 +92,11 @@ def notebook_name() -> str:
 
 def dry() -> bool:
     return os.environ.get("CURLNB_DRY") == "1"
+
+
+def ranks() -> int:
+    """Processes that torchrun started for one run, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def reference_only() -> bool:

@@ -38,6 +38,7 @@ class Experiment:
     data: Callable[[dict[str, Any]], str]
     training: Callable[..., Any] | None = None
     shares_batch: bool = False
+    given_name: str = ""
 
     def __post_init__(self) -> None:
         """`help(simclr)` and `simclr?` show the function's text and what it takes."""
@@ -58,8 +59,8 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The last part of the module's name and the function's: `images.simclr`."""
-        return f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
+        """The name that it was given, as `images.simclr`; without one, the last part of the module's name and the function's."""
+        return self.given_name or f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
@@ -113,24 +114,26 @@ class Experiment:
         """To another process by name where it can be imported there; else by value, with the function (cloudpickle)."""
         if self.function.__module__ != "__main__" and (is_ours(self.function.__module__) or installed(self.function.__module__)):
             return _named, (self.function.__module__, self.function.__name__)
-        return Experiment, (self.function, self.data, self.training, self.shares_batch)
+        return Experiment, (self.function, self.data, self.training, self.shares_batch, self.given_name)
 
 
 def experiment(
     function: Callable[..., dict[str, Any]] | None = None,
     *,
+    name: str = "",
     data: Callable[[dict[str, Any]], str] = lambda _: "",
     training: Callable[..., Any] | None = None,
     shares_batch: bool = False,
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
+    name: under which its runs are kept; it stays when the module is renamed. Default: the module's and the function's.
     data: from all parameters to the digest of the data that they name.
     training: the function with which it trains, whose parameters are among its own. The trained network is kept: of all experiments with
     this training, the first with given arguments and seed trains, the others look at what it left.
     shares_batch: whether it may run on several ranks, each with its part of every batch (`distributed`).
     """
-    make = functools.partial(Experiment, data=data, training=training, shares_batch=shares_batch)
+    make = functools.partial(Experiment, data=data, training=training, shares_batch=shares_batch, given_name=name)
     return make if function is None else make(function)
 
 

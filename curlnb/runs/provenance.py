@@ -2,7 +2,6 @@
 
 import functools
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from curlnb.runs import devices
-from curlnb.runs.environment import dry, home, reference_folder, threads
+from curlnb.runs.environment import dry, home, ranks, reference_folder, threads
 from curlnb.runs.files import read_json
 
 
@@ -32,7 +31,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "tf32": device.type == "cuda" and precision == "tf32",
         "compiled": compiled,
         "threads": threads() if device.type == "cpu" else None,
-        "ranks": int(os.environ.get("WORLD_SIZE", 1)),
+        "ranks": ranks(),
         "torch": torch.__version__.split("+")[0],
     }
 

@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -63,6 +64,27 @@ def test_a_renamed_module_leaves_every_key_as_it_was(package):
     )
     rewrite(folder, r"from curlnb\.data\.augment import", "from curlnb.data.picture_changes import")
     assert digests() == before
+
+
+def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(package):
+    folder, _ = package
+    code = "from curlnb.experiments import all_experiments; print([(e.name, e.code) for e in all_experiments()])"
+
+    def names_and_codes() -> str:
+        env = os.environ | {"PYTHONPATH": str(folder.parent)}
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder.parent, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    before = names_and_codes()
+    (folder / "experiments" / "images.py").rename(folder / "experiments" / "trained_on_images.py")
+    rewrite(folder, r"^from curlnb\.experiments\.images import", "from curlnb.experiments.trained_on_images import")
+    assert rewrite(
+        folder,
+        r"^(\s*)from curlnb\.experiments import ((?:\w+, )*)images((?:, \w+)*)$",
+        r"\1from curlnb.experiments import \2trained_on_images as images\3",
+    )
+    assert "images.simclr" in before and names_and_codes() == before
 
 
 def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package):
