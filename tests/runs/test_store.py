@@ -20,7 +20,7 @@ from safetensors import safe_open
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
 from curlnb.runs.executors import Processes, SweepError
-from curlnb.runs.experiment import StoreError
+from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.provenance import numerics
 from curlnb.runs.store import Store, default_store, read_reference
@@ -35,6 +35,22 @@ def test_a_run_is_computed_once_and_found_again(tmp_path):
         table = sweep(toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0)
     assert list(table["twice"]) == [0, 2, 4]
     assert Path(where).read_text().split() == ["0", "1", "2"]
+
+
+@experiment
+def told_at_the_start(run, *, seed):
+    return {"first": float(torch.rand(())), "seed": torch.initial_seed(), "threads": torch.get_num_threads()}
+
+
+def test_a_run_begins_with_its_seed_and_its_threads_whatever_came_before(tmp_path, monkeypatch):
+    """The store's code counts in no key, and this much of it decides numbers: it may not change unnoticed."""
+    monkeypatch.setenv("CURLNB_THREADS", "2")
+    before = torch.get_num_threads()
+    for seed in (0, 5):
+        torch.manual_seed(99)
+        first = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
+        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {"first": first, "seed": seed, "threads": 2}
+    assert torch.get_num_threads() == before
 
 
 def test_an_unknown_parameter_is_named(tmp_path):
