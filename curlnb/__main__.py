@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     command("doctor", "what this machine can do, which data is present, how long each profile takes")
     command("data", "fetch the data that a profile needs")
     run = command("run", "compute one run; under torchrun, on all its processes")
-    run.add_argument("experiment", help="module.function below curlnb/experiments, images.simclr say")
+    run.add_argument("experiment", help="its name, images.simclr say")
     run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
     again = command("reproduce", "run the notebooks and write the report")
     again.add_argument("notebooks", nargs="*", help="files or folders; default all")
