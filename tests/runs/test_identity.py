@@ -68,7 +68,7 @@ def test_a_renamed_module_leaves_every_key_as_it_was(package):
 
 def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(package):
     folder, _ = package
-    code = "from curlnb.experiments import all_experiments; print([(e.name, e.code) for e in all_experiments()])"
+    code = "from curlnb import experiments as x; print(x.__file__, [(e.name, e.code) for e in x.all_experiments()])"
 
     def names_and_codes() -> str:
         env = os.environ | {"PYTHONPATH": str(folder.parent)}
@@ -84,6 +84,7 @@ def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(pac
         r"^(\s*)from curlnb\.experiments import ((?:\w+, )*)images((?:, \w+)*)$",
         r"\1from curlnb.experiments import \2trained_on_images as images\3",
     )
+    assert before.startswith(str(folder))  # the copy's, and not the installed package's
     assert "images.simclr" in before
     assert names_and_codes() == before
 
