@@ -207,17 +207,18 @@ def _one_line(text: str) -> str:
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of the ledger as a DataFrame of COLUMNS and ABOUT, in the table's order, numbers to six significant digits."""
-    table = pd.DataFrame.from_records([dict(row) for row in rows], columns=[*COLUMNS, *ABOUT])
-    for column in table:
-        if column in _INTEGERS:
-            table[column] = pd.to_numeric(table[column]).astype("Int64")
-        elif column in _FLOATS:
-            table[column] = [float(f"{x:.6g}") for x in pd.to_numeric(table[column]).astype("float64")]
-        else:
-            table[column] = table[column].astype(object).where(table[column].notna(), "").astype(str)
     place = {id: at for at, id in enumerate(claims.table())}
-    keys = [(place.get(id, len(place)), id, notebook) for id, notebook in zip(table["id"], table["notebook"], strict=True)]
-    return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+    ordered = sorted(rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"]))
+    return pd.DataFrame({column: _column(column, [row.get(column) for row in ordered]) for column in (*COLUMNS, *ABOUT)})
+
+
+def _column(name: str, cells: list[Any]) -> Any:
+    given = [None if cell is pd.NA or cell != cell else cell for cell in cells]
+    if name in _INTEGERS:
+        return pd.array([None if cell is None else int(cell) for cell in given], dtype="Int64")
+    if name in _FLOATS:
+        return np.array([math.nan if cell is None else float(f"{float(cell):.6g}") for cell in given])
+    return pd.Series(["" if cell is None else str(cell) for cell in given], dtype=str)
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -185,6 +185,7 @@ def _alike(said: Any, live: Any) -> bool:
 _INSTALLED = ("<frozen ", *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
+@functools.cache
 def _own_names(node: ast.ClassDef) -> set[str]:
     return {name for child in node.body for name in defined(child)}
 

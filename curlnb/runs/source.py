@@ -54,14 +54,16 @@ def graph_digest(start: Definition) -> tuple[str, tuple[Definition, ...], tuple[
         at = waiting.pop()
         if at in texts:
             continue
-        reader = _Reader(parse(at.module), at)
+        reader = _read(at)
         texts[at], references[at] = reader.text, reader.references
         imports |= {(at.module, local) for local in reader.imports}
         waiting.extend(reader.references)
-    colours = {at: digest_of(text) for at, text in texts.items()}
+    place = {at: number for number, at in enumerate(texts)}
+    around = [[number, *(place[other] for other in references[at])] for at, number in place.items()]
+    colours = [digest_of(text) for text in texts.values()]
     for _ in texts:
-        colours = {at: digest_of(colours[at], *(colours[other] for other in references[at])) for at in texts}
-    return colours[start], tuple(texts), tuple(sorted(imports))
+        colours = [digest_of(*(colours[number] for number in numbers)) for numbers in around]
+    return colours[place[start]], tuple(texts), tuple(sorted(imports))
 
 
 # --- reading source ---------------------------------------------------------------------------------------------------
@@ -228,6 +230,11 @@ class _Reader:
             return f"kept:{target.name}"
         self.references.append(target)
         return "@"
+
+
+@functools.cache
+def _read(at: Definition) -> _Reader:
+    return _Reader(parse(at.module), at)
 
 
 def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.stmt]:

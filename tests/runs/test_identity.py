@@ -25,22 +25,34 @@ from curlnb.runs.identity import IdentityError
 # --- the package's own code, read from a copy of its source -----------------------------------------------------------
 
 
+HERE = Path(environment.__file__).parent.parent  # the package
+
+
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the package, and a function that digests some of its experiments, without importing them."""
-    shutil.copytree(Path(environment.__file__).parent.parent, tmp_path / "curlnb", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package, and a function that digests some of its experiments."""
+    shutil.copytree(HERE, tmp_path / "curlnb", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "curlnb", lambda: digests_of(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def before():
+    """The digests of the package as it is."""
+    return digests_of(HERE.parent)
+
+
+def digests_of(home: Path) -> list[str]:
+    """Of some experiments of the package that lies in `home`, without importing them."""
     code = (
-        "import json; from curlnb.runs.source import Definition, graph_digest;"
+        "import json, curlnb; from curlnb.runs.source import Definition, graph_digest;"
         "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph'), ('latent_text', 'curl')];"
-        "print(json.dumps([graph_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names]))"
+        "print(json.dumps([curlnb.__path__[0], *(graph_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names)]))"
     )
-
-    def digests() -> list[str]:
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return tmp_path / "curlnb", digests
+    done = subprocess.run([sys.executable, "-c", code], cwd=home, env={"PYTHONPATH": str(home)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    read_from, *digests = json.loads(done.stdout)
+    assert read_from == str(home / "curlnb")
+    return digests
 
 
 def rewrite(folder: Path, pattern: str, by: str) -> int:
@@ -53,9 +65,8 @@ def rewrite(folder: Path, pattern: str, by: str) -> int:
     return count
 
 
-def test_a_renamed_module_leaves_every_key_as_it_was(package):
+def test_a_renamed_module_leaves_every_key_as_it_was(package, before):
     folder, digests = package
-    before = digests()
     (folder / "data" / "augment.py").rename(folder / "data" / "picture_changes.py")
     assert rewrite(
         folder,
@@ -89,9 +100,8 @@ def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(pac
     assert names_and_codes() == before
 
 
-def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package):
+def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, before):
     folder, digests = package
-    before = digests()
     path = folder / "losses.py"
     text = path.read_text()
     body = ast.parse(text).body
@@ -114,9 +124,8 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package):
     assert digests() == before
 
 
-def test_words_do_not_count_and_a_constant_does(package):
+def test_words_do_not_count_and_a_constant_does(package, before):
     folder, digests = package
-    before = digests()
     path = folder / "losses.py"
     assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(folder, r'^    """', '    """In other words: ')
     path.write_text(path.read_text() + "\n\ndef unused(x):  # a comment\n    return x\n")
