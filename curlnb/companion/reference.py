@@ -17,7 +17,7 @@ import math
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,11 @@ def experiment_named(name: str) -> Experiment:
 
 def records(profile: str = "quick") -> list[Record]:
     """All committed reference runs of a profile."""
-    return [record for path in sorted((folder(profile) / "runs").glob("*.jsonl")) for record in read_reference(path).values()]
+    return _records_in(folder(profile))
+
+
+def _records_in(reference: Path) -> list[Record]:
+    return [record for path in sorted((reference / "runs").glob("*.jsonl")) for record in read_reference(path).values()]
 
 
 def stale(profile: str = "quick") -> dict[str, str]:
@@ -159,6 +163,7 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
 def promote(profile: str = "quick") -> str:
     """Make the finished reproduction in results/<profile> the reference; at quick, its executed notebooks become the committed ones.
 
+    Quick has to be whole. Of another profile what is finished here takes its notebooks' places, and the others' results stay.
     Returns a line that says what was promoted. ValueError where a notebook is not finished or not up to date: run `make reproduce`.
     """
     results = environment.results_root() / profile
@@ -171,15 +176,12 @@ def promote(profile: str = "quick") -> str:
 
 def _promote(profile: str, results: Path, target: Path) -> str:
     status = read_status(results / "status.json")
-    books = [path for path in notebooks.find() if profile == "quick" or status.get(name_of(path), {}).get("state") == "done"]
+    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in notebooks.find()}
+    books = [path for path, problem in problems.items() if not problem]
+    if profile == "quick" or not books:
+        for problem in filter(None, problems.values()):
+            raise ValueError(f"{problem}: run `make reproduce PROFILE={profile}` first")
     names = [name_of(path) for path in books]
-    for name, path in zip(names, books, strict=True):
-        if status.get(name, {}).get("state") != "done":
-            raise ValueError(f"{name} has not been reproduced at {profile}: run `make reproduce PROFILE={profile}` first")
-        if lost := changed(results, status[name]["left"]):
-            raise ValueError(f"{results / lost[0]} was changed or lost since: run `make reproduce PROFILE={profile}` first")
-        if status[name]["inputs"] != inputs_of(path, profile):
-            raise ValueError(f"{name} or what it stands on has changed since: run `make reproduce PROFILE={profile}` first")
     lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
     paths = [results / "runs" / key / "run.json" for key in sorted(used)]
@@ -203,6 +205,8 @@ def _promote(profile: str, results: Path, target: Path) -> str:
                 (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(table, fresh / "tables" / place)
         write_runs(found, fresh / "runs")
+        has = [name_of(path) for path in notebooks.find() if profile in notebooks.settings_of(path)[1]]
+        others = [] if profile == "quick" else _keep_others(target, fresh, [name for name in has if name not in names])
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
         target.mkdir(parents=True, exist_ok=True)
@@ -211,7 +215,44 @@ def _promote(profile: str, results: Path, target: Path) -> str:
             shutil.move(piece, target / piece.name)
     for name, path in zip(names, books, strict=True) if profile == "quick" else ():
         write_executed(results / "notebooks" / f"{name}.ipynb", path)
-    return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}"
+    stay = f"; those of {', '.join(others)} stay as they were" if others else ""
+    return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{stay}"
+
+
+def _unfinished(results: Path, status: dict[str, Any], path: Path, profile: str) -> str:
+    """Why a notebook's results cannot be promoted; empty where they can."""
+    if status.get("state") != "done":
+        return f"{name_of(path)} has not been reproduced at {profile}"
+    if lost := changed(results, status["left"]):
+        return f"{results / lost[0]} was changed or lost since"
+    return f"{name_of(path)} or what it stands on has changed since" if status["inputs"] != inputs_of(path, profile) else ""
+
+
+def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> list[str]:
+    """Bring into the reference `fresh` what the one in `old` holds of `others`, notebooks by name. Returns those that it has.
+
+    Their claims, tables, seconds and settings are told by the notebook's name. Runs are not: all those that `fresh` lacks are kept, until
+    a promotion of all of the profile's notebooks leaves out what none of them uses.
+    """
+    here, there = read_json(fresh / "provenance.json"), old / "provenance.json"
+    known = read_json(there) if there.exists() else {"notebook_seconds": {}, "settings": {}}
+    names = [name for name in others if name in known["notebook_seconds"]]
+    if not names:
+        return []
+    for of_each in ("notebook_seconds", "settings"):
+        here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in names if name in known[of_each]}).items()))
+    here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
+    write_json(fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {}))
+    rows = [row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in names]
+    ledger.write(ledger.frame([*rows, *ledger.records(ledger.read(fresh / ledger.FILE))]), fresh / ledger.FILE)
+    for table in (old / "tables").rglob("*.csv"):
+        place = table.relative_to(old / "tables")
+        if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
+            (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(table, fresh / "tables" / place)
+    runs = {record["identity"]: record for folder in (old, fresh) for record in _records_in(folder)}
+    write_runs(runs.values(), fresh / "runs")
+    return names
 
 
 def write_runs(found: Iterable[Record], target: Path) -> None:

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from curlnb.__main__ import main
-from curlnb.companion import notebooks, reference, reproduce, restamp
-from curlnb.runs import environment
+from curlnb.companion import ledger, notebooks, reference, reproduce, restamp
+from curlnb.runs import environment, files
 
 HOME = environment.home()
 FORKS = Path(__file__).parent.parent / "forks.py"
@@ -115,7 +116,7 @@ sweep(toy.LOOK, seeds=[0], where={str(steps)!r}, epochs=1500)
 def test_notebooks_that_time_something_run_alone_and_those_that_read_the_ledger_last(checkout):
     reads = """
 from curlnb.companion import ledger
-from curlnb.runs import environment
+from curlnb.runs import environment, files
 print(len(ledger.read_all(environment.results_root() / "quick")), "claim so far")
 """
     write_notebook(checkout.root / "notebooks" / "0_sum.ipynb", reads, last=True, trains=False)
@@ -256,6 +257,30 @@ def test_a_finished_reproduction_becomes_the_reference(checkout, monkeypatch):
     assert book.cells[-1].outputs
     assert "papermill" not in json.dumps(book)
     assert str(checkout.root) not in json.dumps(book)
+
+
+def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
+    old, fresh, one = reference.folder("night"), tmp_path / "fresh", "2_dcl/5.4_table3_control"
+    others = [name for name in files.read_json(old / "provenance.json")["notebook_seconds"] if name != one]
+    own = ledger.read(old / ledger.FILE).query("notebook == @one")
+    (fresh / "tables").mkdir(parents=True)
+    ledger.write(own.assign(data="elsewhere"), fresh / ledger.FILE)
+    files.write_json(fresh / "provenance.json", {"date": "today", "notebook_seconds": {one: 1.0}, "settings": {one: "new"}})
+    again = [record | {"seconds": 0.5} for record in reference.records("night") if record["experiment"] == "control.curl_sac"]
+    reference.write_runs(again, fresh / "runs")
+
+    assert reference._keep_others(old, fresh, [*others, "a notebook without results"]) == others
+    about = files.read_json(fresh / "provenance.json")
+    assert about["date"] == "today"
+    assert about["notebooks"] == len(about["notebook_seconds"]) == len(about["settings"]) == len(others) + 1
+    assert about["settings"][one] == "new"
+    claims, before = ledger.read(fresh / ledger.FILE), ledger.read(old / ledger.FILE)
+    pd.testing.assert_frame_equal(claims.query("notebook != @one"), before.query("notebook != @one"))
+    assert set(claims.query("notebook == @one")["data"]) == {"elsewhere"}
+    names = {path.name for path in (fresh / "tables").rglob("*.csv")}
+    assert names == {path.name for path in (old / "tables").rglob("*.csv") if not path.name.startswith("5.4_")}
+    kept = {record["identity"]: record for record in reference._records_in(fresh)}
+    assert kept == {record["identity"]: record for record in reference.records("night")} | {r["identity"]: r for r in again}
 
 
 def test_an_edit_made_after_the_reproduction_is_not_overwritten(checkout):
