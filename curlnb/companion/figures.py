@@ -61,11 +61,11 @@ def decision_regions(axis: Axes, means: Tensor, centre: Tensor, half: float) -> 
 def image_triplets(data: Dataset, rows: Mapping[str, Tensor], hits: Tensor) -> Figure:
     """Images in rows, by name the indices [n] into `data`; a red frame in the last row where `hits` [n] is true."""
     figure, axes = plt.subplots(len(rows), len(hits), figsize=(1.1 * len(hits), 1.15 * len(rows)), squeeze=False)
-    for line, (name, indices) in zip(axes, rows.items(), strict=True):
+    for row, (line, (name, indices)) in enumerate(zip(axes, rows.items(), strict=True)):
         for column, axis in enumerate(line):
             axis.imshow(data.images[indices[column]].permute(1, 2, 0))
             axis.set(xticks=[], yticks=[])
-            framed = line is axes[-1] and bool(hits[column])
+            framed = row == len(rows) - 1 and bool(hits[column])
             for spine in axis.spines.values():
                 spine.set(visible=True, color=RED if framed else "white", linewidth=4)
         line[0].set_ylabel(name, rotation=0, labelpad=22, va="center")

@@ -120,3 +120,12 @@ def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
     assert set(by_name) == {"untrained encoder", "SimCLR", "hard"}
     assert set(by_name["untrained encoder"].get_ydata()) == {30.0}
     plt.close(figure)
+
+
+def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():
+    images = Dataset("toy", "train", torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.arange(4), ("a", "b", "c", "d"), "here", False)
+    rows = {"anchor": torch.tensor([0, 1, 2]), "negative": torch.tensor([1, 2, 3])}
+    figure = figures.image_triplets(images, rows, torch.tensor([False, True, False]))
+    framed = [all(to_rgba(spine.get_edgecolor()) == to_rgba(figures.RED) for spine in axis.spines.values()) for axis in figure.axes]
+    assert framed == [False] * 4 + [True, False]
+    plt.close(figure)
