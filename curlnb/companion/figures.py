@@ -161,7 +161,7 @@ def gains_and_floor(gains: pd.DataFrame, published: Mapping[str, float], floor: 
 
 def mean_and_interval(x: pd.Series) -> tuple[float, float, float]:
     """The mean and the ends of its 95% t interval; three times the value where there is one only, as in a dry run."""
-    return t_interval(x.to_numpy()) if len(x) > 1 else (float(x.mean()),) * 3
+    return t_interval(x.to_numpy()) if len(x) > 1 else (x.mean(),) * 3
 
 
 def interval(x: pd.Series) -> tuple[float, float]:

@@ -213,7 +213,8 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _column(name: str, cells: list[Any]) -> Any:
-    given = [None if cell is pd.NA or cell != cell else cell for cell in cells]
+    missing = pd.isna(np.array(cells, dtype=object))
+    given = [None if lost else cell for cell, lost in zip(cells, missing, strict=True)]
     if name in _INTEGERS:
         return pd.array([None if cell is None else int(cell) for cell in given], dtype="Int64")
     if name in _FLOATS:

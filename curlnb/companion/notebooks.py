@@ -8,6 +8,7 @@ What a notebook needs of its surroundings stands in its metadata under "curlnb" 
 """
 
 import ast
+import contextlib
 import hashlib
 import json
 import re
@@ -104,6 +105,20 @@ def needs(path: Path) -> Needs:
     if unknown := sorted(set(given) - set(Needs.__dataclass_fields__)):
         raise ValueError(f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}")
     return Needs(**given)
+
+
+def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
+    """Those that have settings for the profile: all have quick, gpu and paper, some have night.
+
+    One whose settings cannot be read counts as having them: what is wrong with it is said when its turn comes.
+    """
+    kept = []
+    for path in paths:
+        with contextlib.suppress(ValueError, OSError):
+            if profile not in settings_of(path)[1]:
+                continue
+        kept.append(path)
+    return kept
 
 
 def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:

@@ -176,11 +176,13 @@ def promote(profile: str = "quick") -> str:
 
 def _promote(profile: str, results: Path, target: Path) -> str:
     status = read_status(results / "status.json")
-    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in notebooks.find()}
+    candidates = notebooks.with_profile(notebooks.find(), profile)
+    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in candidates}
     books = [path for path, problem in problems.items() if not problem]
-    if profile == "quick" or not books:
-        for problem in filter(None, problems.values()):
-            raise ValueError(f"{problem}: run `make reproduce PROFILE={profile}` first")
+    left_out = [problem for problem in problems.values() if problem]
+    if not books or (left_out and profile == "quick"):
+        why = left_out[0] if left_out else f"no notebook has settings for {profile}"
+        raise ValueError(f"{why}: run `make reproduce PROFILE={profile}` first")
     names = [name_of(path) for path in books]
     lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
@@ -199,14 +201,9 @@ def _promote(profile: str, results: Path, target: Path) -> str:
         }
         known = read_json(results / "provenance.json") | {"notebook_seconds": seconds, "settings": settings}
         write_json(fresh / "provenance.json", known)
-        for table in (results / "tables").rglob("*.csv"):
-            place = table.relative_to(results / "tables")
-            if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
-                (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(table, fresh / "tables" / place)
+        _copy_tables(results, fresh, names)
         write_runs(found, fresh / "runs")
-        has = [name_of(path) for path in notebooks.find() if profile in notebooks.settings_of(path)[1]]
-        others = [] if profile == "quick" else _keep_others(target, fresh, [name for name in has if name not in names])
+        _keep_others(target, fresh, [name_of(path) for path, problem in problems.items() if problem])
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
         target.mkdir(parents=True, exist_ok=True)
@@ -215,8 +212,8 @@ def _promote(profile: str, results: Path, target: Path) -> str:
             shutil.move(piece, target / piece.name)
     for name, path in zip(names, books, strict=True) if profile == "quick" else ():
         write_executed(results / "notebooks" / f"{name}.ipynb", path)
-    stay = f"; those of {', '.join(others)} stay as they were" if others else ""
-    return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{stay}"
+    rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
+    return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{rest}"
 
 
 def _unfinished(results: Path, status: dict[str, Any], path: Path, profile: str) -> str:
@@ -228,8 +225,17 @@ def _unfinished(results: Path, status: dict[str, Any], path: Path, profile: str)
     return f"{name_of(path)} or what it stands on has changed since" if status["inputs"] != inputs_of(path, profile) else ""
 
 
-def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> list[str]:
-    """Bring into the reference `fresh` what the one in `old` holds of `others`, notebooks by name. Returns those that it has.
+def _copy_tables(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Copy the tables of notebooks, by name, from one folder of results or references to another."""
+    for table in (source / "tables").rglob("*.csv"):
+        place = target / table.relative_to(source)
+        if table.relative_to(source / "tables").as_posix().startswith(tuple(f"{name}-" for name in names)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(table, place)
+
+
+def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
+    """Bring into the reference `fresh` what the one in `old` holds of `others`, notebooks by name.
 
     Their claims, tables, seconds and settings are told by the notebook's name. Runs are not: all those that `fresh` lacks are kept, until
     a promotion of all of the profile's notebooks leaves out what none of them uses.
@@ -238,21 +244,16 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> list[str]:
     known = read_json(there) if there.exists() else {"notebook_seconds": {}, "settings": {}}
     names = [name for name in others if name in known["notebook_seconds"]]
     if not names:
-        return []
+        return
     for of_each in ("notebook_seconds", "settings"):
         here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in names if name in known[of_each]}).items()))
     here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
     write_json(fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {}))
     rows = [row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in names]
     ledger.write(ledger.frame([*rows, *ledger.records(ledger.read(fresh / ledger.FILE))]), fresh / ledger.FILE)
-    for table in (old / "tables").rglob("*.csv"):
-        place = table.relative_to(old / "tables")
-        if place.as_posix().startswith(tuple(f"{name}-" for name in names)):
-            (fresh / "tables" / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(table, fresh / "tables" / place)
+    _copy_tables(old, fresh, names)
     runs = {record["identity"]: record for folder in (old, fresh) for record in _records_in(folder)}
     write_runs(runs.values(), fresh / "runs")
-    return names
 
 
 def write_runs(found: Iterable[Record], target: Path) -> None:

@@ -99,13 +99,8 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
 
 
 def _with_profile(paths: list[Path], profile: str) -> list[Path]:
-    """Those of the notebooks that have settings for the profile: all have quick, gpu and paper, some have night. ValueError for none."""
-    kept = []
-    for path in paths:
-        with contextlib.suppress(ValueError, OSError):  # what is damaged is said when its turn comes
-            if profile not in notebooks.settings_of(path)[1]:
-                continue
-        kept.append(path)
+    """Those of the notebooks that have settings for the profile; the others are said to be left out. ValueError for none."""
+    kept = notebooks.with_profile(paths, profile)
     if not kept:
         raise ValueError(f"none of {', '.join(map(name_of, paths))} has settings for the profile {profile}")
     if len(kept) < len(paths):
