@@ -1,6 +1,7 @@
 """Small experiments for the tests of the store, the sweep and the training loop; importable by worker processes."""
 
 import os
+import signal as signals
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,13 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
         Path(mark).touch()
         os._exit(137)
     return {"seed_squared": seed**2}
+
+
+@experiment
+def dying(run: Run, *, seed: int, signal: str) -> dict:
+    """Ends its process by a signal, as an instruction that the processor lacks does, or the out-of-memory killer."""
+    os.kill(os.getpid(), getattr(signals, signal))
+    return {}
 
 
 @experiment

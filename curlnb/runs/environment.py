@@ -45,6 +45,10 @@ def _found() -> Path:
 
 FOUND = _found()
 
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+"""torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles, unless the variable is set: virtual machines exist that announce tiles
+and hide their sizes, on which bfloat16 ends in an illegal instruction, and processors with and without tiles so take the same kernels."""
+
 
 def home() -> Path:
     """The checkout; without one, what the wheel carries of it, laid out as there and only to be read."""

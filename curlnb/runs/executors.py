@@ -6,14 +6,16 @@ scheduler, port or extra package, and ends with its parent.
 
 import os
 import platform
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 import cloudpickle
@@ -25,8 +27,12 @@ from curlnb.runs.store import Record, Store
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
 
 WHY_DEAD = (
-    "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
+    "a worker process was killed{}, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
     "try CURLNB_WORKERS=1, or 0 for this process alone"
+)
+ILLEGAL = (
+    "a worker process was killed by SIGILL: torch took an instruction that this machine announces and does not have; "
+    "try ONEDNN_MAX_CPU_ISA=AVX2, or CURLNB_WORKERS=0 to see where"
 )
 
 
@@ -99,6 +105,7 @@ class Processes:
 
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
         waiting, deaths = deque(jobs), 0
+        started: set[BaseProcess] = set()
         busy: dict[Future[bool], Job] = {}
         while waiting or busy:
             dead = False
@@ -106,6 +113,7 @@ class Processes:
                 try:
                     busy[self.pool().submit(work, waiting[0].sent(), patient)] = waiting[0]
                     waiting.popleft()
+                    started.update(active_children())
                 except BrokenProcessPool:  # a worker died between runs
                     dead = True
                     break
@@ -125,8 +133,19 @@ class Processes:
                 busy.clear()
                 self._pools.clear()
                 if deaths > RETRIES:
-                    yield from ((job, SweepError(WHY_DEAD)) for job in waiting)
+                    why = _why_dead(started)
+                    yield from ((job, SweepError(why)) for job in waiting)
                     return
+
+
+def _why_dead(processes: Collection[BaseProcess]) -> str:
+    """Why workers died, with the signals of which they did. The pool itself ends those that are left by SIGTERM."""
+    for process in processes:
+        process.join(1)
+    signals = {signal.Signals(-process.exitcode).name for process in processes if process.exitcode is not None and process.exitcode < 0} - {
+        "SIGTERM"
+    }
+    return ILLEGAL if "SIGILL" in signals else WHY_DEAD.format("".join(f" by {name}" for name in sorted(signals)))
 
 
 # --- on the other side ------------------------------------------------------------------------------------------------

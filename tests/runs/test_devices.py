@@ -1,5 +1,9 @@
 """What a precision means: float32 is float32, TF32 is taken where it is asked for alone, and afterwards all is as before."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from toy import counted
@@ -62,3 +66,22 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
     record = Store(tmp_path).run(counted, {"where": str(tmp_path / "log")}, 0)
     assert seen == [(False, False)]
     assert (record["numerics"]["precision"], record["numerics"]["tf32"]) == ("float32", False)
+
+
+@pytest.mark.parametrize(("set_before", "in_force"), [(None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")])
+def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, in_force):
+    """On a machine that announces AMX and does not have it whole, this process ends in an illegal instruction without the setting."""
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    code = (
+        "import os; from curlnb.runs import store; import torch\n"
+        "with torch.autocast('cpu', torch.bfloat16):\n"
+        "    torch.nn.Conv2d(3, 16, 3)(torch.randn(64, 3, 16, 16)).float().sum().backward()\n"
+        "print(os.environ['ONEDNN_MAX_CPU_ISA'])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | ({"ONEDNN_MAX_CPU_ISA": set_before} if set_before else {}),
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, in_force), run.stderr

@@ -265,6 +265,12 @@ def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_o
     assert list(table["seed_squared"]) == [0, 1, 4]
 
 
+@pytest.mark.parametrize(("name", "said"), [("SIGILL", "announces and does not have"), ("SIGKILL", "killed by SIGKILL, out of memory")])
+def test_workers_that_keep_dying_are_told_with_their_signal(name, said, tmp_path):
+    with pytest.raises(SweepError, match=said):
+        sweep(toy.dying, [{"signal": name}], seeds=[0, 1], store=Store(tmp_path / "runs"), workers=2)
+
+
 def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
     store = Store(tmp_path / "runs")
     sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[0, 1], store=store, workers=2)
