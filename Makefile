@@ -47,8 +47,8 @@ course: setup        ## write the course's assignments into results/course; docs
 lab: setup           ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks/0_start_here.ipynb
 
-reference: setup     ## make a finished reproduction the committed reference
-	@$(RUN) reference --profile $(PROFILE)
+reference: setup     ## make a finished reproduction the committed reference, or judge NOTEBOOKS anew on the committed runs
+	@$(RUN) reference --profile $(PROFILE) $(NOTEBOOKS)
 
 restamp: setup       ## after a pure refactoring: recompute a run a branch, renew the digests of what kept its bits
 	@$(RUN) reference --profile $(PROFILE) --restamp $(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))

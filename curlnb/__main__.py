@@ -64,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
     again.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
     command("report", "write the report page of the last reproduction again")
-    kept = command("reference", "make a finished reproduction the committed reference")
+    kept = command("reference", "make a finished reproduction the committed reference, or judge notebooks anew on the committed runs")
+    kept.add_argument("notebooks", nargs="*", help="files or folders to judge anew; default: the whole finished reproduction")
     kept.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
     kept.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
     try:
@@ -123,8 +124,16 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "report":
         print(f"Report: {_report(given.profile)}")
     elif given.command == "reference":
-        print(restamp.restamp(given.profile, given.experiments) if given.restamp else reference.promote(given.profile))
+        print(_reference(given))
     return 0
+
+
+def _reference(given: argparse.Namespace) -> str:
+    if given.notebooks and given.restamp:
+        raise ValueError("--restamp takes no notebooks: it renews the digests of runs")
+    if given.restamp:
+        return restamp.restamp(given.profile, given.experiments)
+    return reference.renew(given.profile, given.notebooks) if given.notebooks else reference.promote(given.profile)
 
 
 def _report(profile: str) -> Path:

@@ -14,6 +14,7 @@ import functools
 import itertools
 import json
 import math
+import os
 import random
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks
 from curlnb.companion.notebooks import name_of
-from curlnb.companion.reproduce import changed, inputs_of, read_status
+from curlnb.companion.reproduce import changed, inputs_of, read_status, reproduce
 from curlnb.data import control_frames
 from curlnb.experiments import all_experiments
 from curlnb.runs import environment, files, provenance
@@ -160,27 +161,50 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
     return abs(old - new) <= within[0] + within[1] * max(abs(old), abs(new))
 
 
-def promote(profile: str = "quick") -> str:
+def renew(profile: str, selected: Sequence[str]) -> str:
+    """Execute notebooks on the committed runs, in results/renewed, and put what comes out in the place of what is committed of them.
+
+    Runs that are missing are computed, and become reference runs. What is committed of other notebooks stays, and so do the seconds of the
+    reproduction behind the reference. Notebooks that read the ledger come after the others have taken their places. Returns a line that
+    says what was done. RuntimeError where a notebook fails: what came before it is renewed.
+    """
+    paths, said = notebooks.with_profile(notebooks.find(selected), profile), []
+    if not paths:
+        raise ValueError(f"none of {', '.join(selected)} has settings for {profile}")
+    if profile == "quick" and not folder(profile).exists():
+        raise ValueError("no reference is committed yet: run `make reproduce reference` first")
+    os.environ["CURLNB_RESULTS"] = str(environment.results_folder() / "renewed")
+    files.remove(environment.results_root() / profile / "status.json")  # finished or not, each is executed again
+    for last in (False, True):
+        if group := [path for path in paths if notebooks.needs(path).last == last]:
+            if failed := reproduce(profile, [str(path) for path in group], adopt=True):
+                raise RuntimeError(f"{failed} of {len(group)} notebooks failed: mend them, and run the same command again")
+            said.append(promote(profile, group))
+    return "\n".join(said)
+
+
+def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     """Make the finished reproduction in results/<profile> the reference; at quick, its executed notebooks become the committed ones.
 
     Quick has to be whole. Of another profile what is finished here takes its notebooks' places, and the others' results stay.
+    renewed: notebooks that were executed on the committed runs (`renew`), and that alone take their places.
     Returns a line that says what was promoted. ValueError where a notebook is not finished or not up to date: run `make reproduce`.
     """
     results = environment.results_root() / profile
     try:
         with files.lock(results / "lock", 0) if results.is_dir() else contextlib.nullcontext():
-            return _promote(profile, results, folder(profile))
+            return _promote(profile, results, folder(profile), renewed)
     except Timeout:
         raise RuntimeError(f"a `make reproduce` is at work in {results}: wait for it") from None
 
 
-def _promote(profile: str, results: Path, target: Path) -> str:
+def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path]) -> str:
     status = read_status(results / "status.json")
     candidates = notebooks.with_profile(notebooks.find(), profile)
-    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in candidates}
+    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in renewed or candidates}
     books = [path for path, problem in problems.items() if not problem]
     left_out = [problem for problem in problems.values() if problem]
-    if not books or (left_out and profile == "quick"):
+    if not books or (left_out and (renewed or profile == "quick")):
         why = left_out[0] if left_out else f"no notebook has settings for {profile}"
         raise ValueError(f"{why}: run `make reproduce PROFILE={profile}` first")
     names = [name_of(path) for path in books]
@@ -188,7 +212,7 @@ def _promote(profile: str, results: Path, target: Path) -> str:
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
     paths = [results / "runs" / key / "run.json" for key in sorted(used)]
     found = [record for path in paths if (record := files.read_sealed(path)) is not None]
-    if absent := [path for path in paths if not path.exists()]:
+    if not renewed and (absent := [path for path in paths if not path.exists()]):
         raise ValueError(f"{absent[0]} is lost: remove {results / 'status.json'}, and run `make reproduce PROFILE={profile}` again")
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
@@ -199,11 +223,17 @@ def _promote(profile: str, results: Path, target: Path) -> str:
         settings = {
             name: notebooks.digest_of_settings(notebooks.settings_of(path)[1][profile]) for name, path in zip(names, books, strict=True)
         }
-        known = read_json(results / "provenance.json") | {"notebook_seconds": seconds, "settings": settings}
-        write_json(fresh / "provenance.json", known)
+        about = read_json(results / "provenance.json")
+        if renewed and (target / "provenance.json").exists():
+            before = read_json(target / "provenance.json")
+            seconds |= {name: before["notebook_seconds"][name] for name in names if name in before["notebook_seconds"]}
+            about = before | {"judged": before.get("judged", {}) | {name: about[name] for name in ("date", "commit", "machine")}}
+        write_json(fresh / "provenance.json", about | {"notebook_seconds": seconds, "settings": settings})
         _copy_tables(results, fresh, names)
         write_runs(found, fresh / "runs")
-        _keep_others(target, fresh, [name_of(path) for path, problem in problems.items() if problem])
+        others = [name for name in map(name_of, candidates) if name not in names]
+        if (others or renewed) and target.exists():
+            _keep_others(target, fresh, others)
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
         target.mkdir(parents=True, exist_ok=True)
@@ -213,6 +243,8 @@ def _promote(profile: str, results: Path, target: Path) -> str:
     for name, path in zip(names, books, strict=True) if profile == "quick" else ():
         write_executed(results / "notebooks" / f"{name}.ipynb", path)
     rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
+    if renewed:
+        return f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} runs were added or computed again"
     return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{rest}"
 
 
@@ -240,14 +272,12 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     Their claims, tables, seconds and settings are told by the notebook's name. Runs are not: all those that `fresh` lacks are kept, until
     a promotion of all of the profile's notebooks leaves out what none of them uses.
     """
-    here, there = read_json(fresh / "provenance.json"), old / "provenance.json"
-    known = read_json(there) if there.exists() else {"notebook_seconds": {}, "settings": {}}
+    here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
     names = [name for name in others if name in known["notebook_seconds"]]
-    if not names:
-        return
     for of_each in ("notebook_seconds", "settings"):
         here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in names if name in known[of_each]}).items()))
-    here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
+    if here["notebook_seconds"] != known["notebook_seconds"]:
+        here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
     write_json(fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {}))
     rows = [row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in names]
     ledger.write(ledger.frame([*rows, *ledger.records(ledger.read(fresh / ledger.FILE))]), fresh / ledger.FILE)

@@ -32,13 +32,21 @@ MOST_ABREAST = 4  # notebooks at a time unless asked for otherwise: each takes u
 LIMIT_MINUTES = {"quick": 60, "night": 24 * 60, "gpu": 24 * 60, "paper": 60 * 24 * 60}
 
 
-def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int | None = None, limit_minutes: float | None = None) -> int:
+def reproduce(
+    profile: str = "quick",
+    selected: Iterable[str] = (),
+    *,
+    jobs: int | None = None,
+    limit_minutes: float | None = None,
+    adopt: bool = False,
+) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
     jobs: notebooks at a time, each with its share of the cores for its runs; None: one a core, at most MOST_ABREAST, and of those that
     train one at a time on a GPU. Those that time something are then run one by one on all cores, and at the end those that read the ledger.
-    A notebook that is finished is not run again unless its code, the package, the data or the profile changed; one that was interrupted
-    goes on from its finished runs.
+    adopt: whether committed reference runs are taken, as by a notebook that is run by hand; a reproduction computes all.
+    A notebook that is finished is not run again unless its code, the package, the data or the profile changed, or it reads the ledger and
+    another is run; one that was interrupted goes on from its finished runs.
     """
     results = environment.results_root() / profile
     paths = notebooks.find(selected)
@@ -46,18 +54,18 @@ def reproduce(profile: str = "quick", selected: Iterable[str] = (), *, jobs: int
     try:
         with files.lock(results / "lock", 0):
             files.clear_leftovers(results)
-            return _reproduce(profile, paths, results, jobs, limit_minutes)
+            return _reproduce(profile, paths, results, jobs, limit_minutes, adopt)
     except Timeout:
         raise RuntimeError(f"another `make reproduce` is at work in {results}; wait for it, or use another CURLNB_RESULTS") from None
 
 
-def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None) -> int:
+def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None, limit_minutes: float | None, adopt: bool) -> int:
     start = time.monotonic()
     status = _Status(results / "status.json")
     judged = ledger.read_all(results)["notebook"].value_counts()
     paths = _with_profile(paths, profile)
     todo: dict[Path, notebooks.Needs] = {}
-    finished = 0
+    finished: dict[Path, notebooks.Needs] = {}
     for path in paths:
         name = name_of(path)
         try:
@@ -74,18 +82,18 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
                 files.make_way(results / piece)
             else:
                 print(f"  {name}: {results / piece} was changed or lost since: it is made again")
-        if same and not lost:
-            print(f"  {name}: finished before, its inputs unchanged ({before['seconds']:.0f} s then)")
-            finished += 1
-        else:
-            todo[path] = needs
+        (finished if same and not lost else todo)[path] = needs
+    if todo:  # what the others come to stands in the ledger that these read
+        todo |= {path: finished.pop(path) for path, needs in [*finished.items()] if needs.last}
+    for name in map(name_of, finished):
+        print(f"  {name}: finished before, its inputs unchanged ({status.get(name)['seconds']:.0f} s then)")
     cores, limit = os.cpu_count() or 1, 60 * (limit_minutes or LIMIT_MINUTES[profile])
     turns = [(group, min(at_once, len(group))) for group, at_once in _schedule(todo, cores, jobs) if group]
     if turns:
-        with _whole(profile, turns, finished, len(paths), status, results) as whole:
+        with _whole(profile, turns, len(finished), len(paths), status, results) as whole:
             for group, at_once in turns:
                 share = max(1, cores // at_once)
-                run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share, whole=whole)
+                run = functools.partial(_run, profile=profile, results=results, limit=limit, share=share, whole=whole, adopt=adopt)
                 _together(_longest_first(group, status), at_once, run, status, whole)
     if todo or not _has_provenance(results):
         write_json(results / "provenance.json", _provenance(profile, status, time.monotonic() - start))
@@ -261,7 +269,7 @@ def _output(results: Path, name: str) -> Path:
     return results / "notebooks" / f"{name}.ipynb"
 
 
-def _run(path: Path, profile: str, results: Path, limit: float, share: int, whole: Whole) -> dict[str, Any]:
+def _run(path: Path, profile: str, results: Path, limit: float, share: int, whole: Whole, adopt: bool) -> dict[str, Any]:
     """Execute one notebook within `limit` seconds on `share` cores and print its progress; what became of it, for the status."""
     name, start, inputs = name_of(path), time.monotonic(), inputs_of(path, profile)
     file_name = name.replace("/", "--")
@@ -278,7 +286,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int, whol
         "CURLNB_NOTEBOOK": name,
         "CURLNB_LOG": str(progress),
         "CURLNB_RESULTS": str(environment.results_folder()),
-        "CURLNB_ADOPT": "0",  # a reproduction computes all
+        "CURLNB_ADOPT": "1" if adopt else "0",
         "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share)),
         "OMP_NUM_THREADS": str(share),
     }

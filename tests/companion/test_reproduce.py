@@ -128,6 +128,13 @@ print(len(ledger.read_all(environment.results_root() / "quick")), "claim so far"
     assert places == sorted(places)
     executed = checkout.root / "results" / "quick" / "notebooks"
     assert "1 claim so far" in (executed / "0_sum.ipynb").read_text()
+
+    more = 'ledger.judge("mine/more", exact="holds", value=2.0, claim="one claim more")\nledger.show()'
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.0").replace("ledger.show()", more))
+    done = checkout("reproduce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1_timed: finished before" in done.stdout
+    assert "2 claim so far" in (executed / "0_sum.ipynb").read_text()
     assert f"{os.cpu_count()} workers" in (executed / "1_timed.ipynb").read_text()
 
 
@@ -281,6 +288,44 @@ def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
     assert names == {path.name for path in (old / "tables").rglob("*.csv") if not path.name.startswith("5.4_")}
     kept = {record["identity"]: record for record in reference._records_in(fresh)}
     assert kept == {record["identity"]: record for record in reference.records("night")} | {r["identity"]: r for r in again}
+
+
+def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
+    """One seed more computes one run; the others are adopted, and what is committed of the other notebook stays as it is."""
+    other = GOOD.replace("PAUSE", "0.0").replace('"small"', '"other"').replace("mine/small", "mine/other").replace("seeds=2", "seeds=1")
+    write_notebook(checkout.root / "notebooks" / "other.ipynb", other)
+    assert checkout("reproduce").returncode == 0
+    assert checkout("reference").returncode == 0
+    target, path = checkout.root / "results" / "reference" / "quick", checkout.root / "notebooks" / "small.ipynb"
+    before = files.read_json(target / "provenance.json")
+    executed = (path.parent / "other.ipynb").read_text()
+    write_notebook(path, GOOD.replace("PAUSE", "0.0").replace("seeds=2", "seeds=3") + "\nprint(runs['origin'].tolist())")
+    done = checkout("reference", "notebooks/small.ipynb")
+    assert "small: judged anew on the quick reference, to which 1 runs were added" in done.stdout, done.stdout + done.stderr
+    assert "['reference', 'reference', 'computed']" in path.read_text()
+    assert len((target / "runs" / "toy.regression.jsonl").read_text().splitlines()) == 3
+    assert len(pd.read_csv(target / "tables" / "small-losses.csv")) == 3
+    assert len(pd.read_csv(target / "tables" / "other-losses.csv")) == 1
+    after = files.read_json(target / "provenance.json")
+    assert (path.parent / "other.ipynb").read_text() == executed
+    same = ("date", "notebook_seconds", "total_seconds", "notebooks")
+    assert [after[name] for name in same] == [before[name] for name in same]
+    assert after["settings"]["other"] == before["settings"]["other"]
+    assert after["settings"]["small"] != before["settings"]["small"]
+    assert after["judged"]["commit"] == ""
+    assert "small: started" in checkout("reproduce", "notebooks/small.ipynb").stdout  # which adopts nothing, and so computes it
+
+
+def test_a_notebook_that_fails_is_not_renewed(checkout):
+    assert checkout("reproduce").returncode == 0
+    assert checkout("reference").returncode == 0
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", "1 / 0")
+    path = checkout.root / "notebooks" / "small.ipynb"
+    before = path.read_text()
+    done = checkout("reference", "notebooks/small.ipynb")
+    assert "1 of 1 notebooks failed: mend them" in done.stderr
+    assert path.read_text() == before
+    assert "takes no notebooks" in checkout("reference", "--restamp", "notebooks/small.ipynb").stderr
 
 
 def test_an_edit_made_after_the_reproduction_is_not_overwritten(checkout):
