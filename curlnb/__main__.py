@@ -200,7 +200,7 @@ def doctor() -> str:
     scheduler = os.environ.get("CURLNB_SCHEDULER")
     is_open, reached = cluster.who_reaches(scheduler) if scheduler else (False, "")
     lines = [
-        f"device      {device}, {about['gpu'] or about['cpu']}, {os.cpu_count()} cores, {_memory(device)}",
+        f"device      {device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}" + (f" ({missing})" if missing else ""),
         f"compiler    {devices.compiler() or 'none found: g++ or clang++ with Python headers would speed runs up'}",
         f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
@@ -225,7 +225,7 @@ def _minutes(profile: str) -> str:
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
     built_for = {
-        "quick": "at most 60 on two cores",
+        "quick": "one to three hours of two cores",
         "night": "a night of two cores",
         "gpu": "at most 10 a run on a data-centre GPU",
         "paper": "days of one GPU a figure",

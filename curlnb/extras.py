@@ -1,6 +1,7 @@
 """Which extra of this package brings what its folders import beyond torch and numpy, and the one line that says so where it is missing.
 
-`pip install .` brings torch and numpy, on which `losses`, `models.encoders` and `evaluation` stand. A folder that needs more says so in its
+`pip install .` brings torch and numpy, on which `losses`, `models.encoders` and `evaluation` stand (but ResNets and VGGs are torchvision's,
+and linear probes and SVMs scikit-learn's, both in the extra notebooks). A folder that needs more says so in its
 `__init__.py`, so that an import fails there with this line and not in the middle with the name of a package. Only that a package is there
 is looked up; nothing is imported.
 """

@@ -15,7 +15,11 @@ and only g, the estimate of a negative's mean e^{s/t}, tells the objectives apar
 with v_j the similarities to M positives, tau+ the share of the anchor's class, tau- = 1 - tau+. All of it is done in logarithms:
 e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is computed in float32, also under autocast; float64 stays.
 `curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU. An anchor that meets
-NaN or +inf has a loss that is not finite, whatever the options; an argument of a wrong type, shape or device is a one-line ValueError.
+NaN or +inf has a loss that is not finite, whatever the options; tensors of a wrong type, shape or device, and numbers out of range, are
+refused by a one-line ValueError. Numbers are Python's: only the tensors of similarities and the temperature carry gradients.
+
+Equations of chuang2020 bear their numbers in the arXiv source, here and elsewhere: 4, 5, 9, 16, 21, 23, 24, 25, 26 and 28 are
+2, 3, 4, 7, 8, 9, 10, 11, 12 and 13 in print.
 """
 
 import math
@@ -103,8 +107,9 @@ def contrastive_loss(
 def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
     """The share of anchors whose g lies on the floor, in [0, 1], as a 0-dim tensor on the device. Options as `contrastive_loss`.
 
-    On the floor the negatives get no gradient. With aligned positives and uniform negatives every anchor is there as soon as tau+ exceeds
-    0.121 at t = 0.5, or 0.0074 at t = 0.2. The share is 0 when tau_plus is 0 or floor is None.
+    On the floor the negatives get no gradient. With aligned positives and negatives uniform in 128 dimensions every anchor is there as soon
+    as tau+ exceeds 0.121 at t = 0.5, or 0.0074 at t = 0.2. The share is 0 when floor is None or tau_plus is 0, which is the default here
+    and not that of `debiased` and `hard`: give the tau_plus of the loss.
     """
     with torch.no_grad():
         return loss_and_clamped(pos, neg, **options)[1]
@@ -139,17 +144,17 @@ def loss_and_clamped(
 
 
 def info_nce(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
-    """The biased loss, -log pos / (pos + sum neg) (chuang2020, Eq. 1). Options as `contrastive_loss`. Returns [n]."""
+    """The biased loss, -log pos / (pos + sum neg) (chuang2020, Eq. 1). Its other options are those of `contrastive_loss`. Returns [n]."""
     return contrastive_loss(pos, neg, tau_plus=0.0, beta=0.0, **options)
 
 
 def debiased(pos: Tensor, neg: Tensor, *, tau_plus: float = 0.1, **options: Any) -> Tensor:
-    """Debiased contrastive loss (chuang2020, Eq. 16 and 21). Options as `contrastive_loss`. Returns [n]."""
+    """Debiased contrastive loss (chuang2020, Eq. 16 and 21). Its other options are those of `contrastive_loss`. Returns [n]."""
     return contrastive_loss(pos, neg, tau_plus=tau_plus, beta=0.0, **options)
 
 
 def hard(pos: Tensor, neg: Tensor, *, tau_plus: float = 0.1, beta: float = 1.0, **options: Any) -> Tensor:
-    """Hard negatives by importance weights (robinson2021, Eq. 4). Options as `contrastive_loss`. Returns [n].
+    """Hard negatives by importance weights (robinson2021, Eq. 4). Its other options are those of `contrastive_loss`. Returns [n].
 
     The derivation and the released code, (imp * neg).sum() / imp.mean() with imp = neg^beta; not the pseudocode of Fig. 13, a typo.
     """
@@ -157,7 +162,7 @@ def hard(pos: Tensor, neg: Tensor, *, tau_plus: float = 0.1, beta: float = 1.0, 
 
 
 def hard_consistent(pos: Tensor, neg: Tensor, *, tau_plus: float = 0.1, beta: float = 1.0, **options: Any) -> Tensor:
-    """Hard negatives, with numerator and denominator both debiased. Options as `contrastive_loss`. Returns [n].
+    """Hard negatives, with numerator and denominator both debiased. Its other options are those of `contrastive_loss`. Returns [n].
 
     robinson2021's Eq. 2 gives the anchor's class the mass tau+ under q_beta; it has tau+ Z+/Z, more for beta > 0. Taking that into account
     E_{q_beta^-} e^{s/t} is the ratio in this module's head, exactly, once the samples are the population.

@@ -56,6 +56,25 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
     return {"seed_squared": seed**2}
 
 
+def size_or_death(path: Path) -> int:
+    """Kills its process where the file is empty."""
+    time.sleep(0.2)  # so that the others are at work
+    return path.stat().st_size or os.kill(os.getpid(), signals.SIGKILL) or 0
+
+
+def double(x: float) -> float:
+    return 2 * x
+
+
+def half(x: float) -> float:
+    return x / 2
+
+
+@experiment
+def given(run: Run, *, seed: int, own: object, metric: str = "value") -> dict:
+    return {metric: 1.0}
+
+
 @experiment
 def dying(run: Run, *, seed: int, signal: str) -> dict:
     """Ends its process by a signal, as an instruction that the processor lacks does, or the out-of-memory killer."""

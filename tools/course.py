@@ -342,7 +342,7 @@ def main(arguments: list[str]) -> int:
     grade.add_argument("handins", type=Path)
     grade.add_argument("--out", type=Path, default=None, help="the CSV to write; default: the folder's name with .csv")
     grade.add_argument("--seconds", type=int, default=120, help="the time limit of a notebook")
-    grade.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at a time")
+    grade.add_argument("--jobs", type=int, default=environment.cores(), help="notebooks at a time")
     given = parser.parse_args(arguments)
     folder = given.folder or course_folder()
     try:

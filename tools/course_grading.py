@@ -7,18 +7,20 @@ Hand-ins are programs. They run as the user who grades: use a container or a mac
 """
 
 import ast
+import contextlib
 import copy
 import csv
 import functools
 import os
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nbformat
 from nbclient.exceptions import DeadKernelError
@@ -26,6 +28,8 @@ from nbgrader import utils
 from nbgrader.preprocessors import Execute
 
 from curlnb.runs import environment
+
+T = TypeVar("T")
 
 LARGEST = 20_000_000
 """Bytes of a hand-in: more is no notebook of the course, whose outputs are small."""
@@ -64,17 +68,23 @@ def grade(handins: Path, course: Path, *, seconds: int = 120, jobs: int = 1) -> 
     if not files:
         raise ValueError(f"{handins} holds no notebook: it should hold a folder for each student")
     one = functools.partial(_graded, handins=handins, course=course, seconds=seconds)
-    if jobs <= 1:
-        return [one(file) for file in files]
-    with ProcessPoolExecutor(min(jobs, len(files)), mp_context=get_context("spawn")) as pool:
+    rows = of_each(one, files, min(max(jobs, 1), len(files)))
+    killed = "not graded: the grading process was killed"
+    return [rows.get(file) or Row(_student(file, handins), str(file.relative_to(handins)), note=killed) for file in files]
+
+
+def of_each(one: Callable[[Path], T], files: Sequence[Path], processes: int) -> dict[Path, T]:
+    """`one` of each file, in processes; without those that kill theirs. What else was at work when a process died is done again, alone."""
+    done: dict[Path, T] = {}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool, contextlib.suppress(BrokenProcessPool):
         waiting = [(file, pool.submit(one, file)) for file in files]
-        rows = []
         for file, future in waiting:
-            try:
-                rows.append(future.result())
-            except BrokenProcessPool:
-                rows.append(Row(_student(file, handins), str(file.relative_to(handins)), note="not graded: the grading process was killed"))
-        return rows
+            with contextlib.suppress(BrokenProcessPool):
+                done[file] = future.result()
+    if len(files) > 1:
+        for file in [file for file in files if file not in done]:
+            done |= of_each(one, [file], 1)
+    return done
 
 
 def write(rows: list[Row], path: Path) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 BUILTINS = frozenset(dir(builtins))
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass

@@ -127,7 +127,7 @@ def paired(runs: pd.DataFrame, metric: str, by: str, treatment: object, control:
         raise ValueError(f"no column {missing[0]!r} among the runs': {', '.join(map(str, runs.columns))}")
     arms = []
     for arm in (treatment, control):
-        rows = runs[runs[by] == arm]
+        rows = runs[runs[by].isna() if arm is None else runs[by] == arm]
         if rows.empty:
             raise ValueError(f"no run with {by} {arm!r}: one of {', '.join(repr(a) for a in runs[by].unique())}")
         if rows[seed].duplicated().any():

@@ -136,17 +136,6 @@ def ledger(settings: Settings) -> ledgers.Ledger:
     return ledgers.Ledger(settings.notebook, settings.evidence, settings.results)
 
 
-def claims_of_others(settings: Settings) -> pd.DataFrame:
-    """The claims that the other notebooks have judged at this profile; those of the committed reference where there are none here yet."""
-    reference = environment.reference_folder() / settings.profile / ledgers.FILE
-    for path in [reference] if environment.reference_only() else [settings.results / ledgers.FILE, reference]:
-        claims = ledgers.read(path)
-        claims = claims[claims["notebook"] != settings.notebook]
-        if not claims.empty:
-            break
-    return claims.reset_index(drop=True)
-
-
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     """What the runs behind the notebook's tables cost: how many, seconds of each and in all, on which device.
 

@@ -87,7 +87,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
         todo |= {path: finished.pop(path) for path, needs in [*finished.items()] if needs.last}
     for name in map(name_of, finished):
         print(f"  {name}: finished before, its inputs unchanged ({status.get(name)['seconds']:.0f} s then)")
-    cores, limit = os.cpu_count() or 1, 60 * (limit_minutes or LIMIT_MINUTES[profile])
+    cores, limit = environment.cores(), 60 * (limit_minutes or LIMIT_MINUTES[profile])
     turns = [(group, min(at_once, len(group))) for group, at_once in _schedule(todo, cores, jobs) if group]
     if turns:
         with _whole(profile, turns, len(finished), len(paths), status, results) as whole:
@@ -247,20 +247,20 @@ def _digest_of(path: Path) -> str:
 
 def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
     """The seconds that the finished notebooks took of the whole machine: one on half of its cores counts half."""
-    cores = os.cpu_count() or 1
+    cores = environment.cores()
     return sum(state["seconds"] * state.get("cores", cores) / cores for state in states.values() if state["state"] == "done")
 
 
 def inputs_of(path: Path, profile: str) -> str:
     """Digest of what a notebook's outputs follow from: its cells, the package, the lock, the data's checksums, the machine, the profile."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
-    package = [file.read_text() for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
+    package = [file.read_text(encoding="utf-8") for file in sorted(Path(__file__).parent.parent.rglob("*.py"))]
     home = environment.home()
     beside = {"gpu", *ledger.better_than(profile)}  # their references are shown beside this profile's results
     references = [path for name in beside for path in (environment.reference_folder() / name).rglob("*.csv")]
     tables = [Path(__file__).with_name(name) for name in ("published.csv", "claims.csv")]
     others = [home / "requirements.lock", *(home / "data").glob("*.json"), *references, *tables]
-    around = [file.read_text() for file in sorted(others) if file.exists()]
+    around = [file.read_text(encoding="utf-8") for file in sorted(others) if file.exists()]
     text = json.dumps([cells, package, around, provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", ""), profile])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -325,7 +325,7 @@ def _provenance(profile: str, status: _Status, seconds: float) -> dict[str, Any]
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": provenance.commit(),
         "device": str(default_device()),
-        "cores": os.cpu_count(),
+        "cores": environment.cores(),
         "machine": {name: value for name, value in provenance.machine().items() if value},
         "python": ".".join(map(str, sys.version_info[:3])),
         "notebooks": sum(state["state"] == "done" for state in status.states.values()),

@@ -72,7 +72,7 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
         if not here:
             path = reference.folder(profile) / "runs" / f"{name}.jsonl"
             before = stack.enter_context(_checkout(path))
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(environment.cores()) as pool:
             now = [pool.submit(_run, environment.home(), Path(empty), record, profile) for record in picked]
             old = [pool.submit(_run, *before, record, profile) for record in picked] if before else []
             after = [future.result() for future in now]

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 
 CONFIDENCE, POWER, FEWEST_SEEDS, MOST_SEEDS = 0.95, 0.9, 5, 1_000_000
-REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = MEASURED = (
+REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = (
     "reproduced",
     "reproduced, smaller than claimed",
     "smaller than claimed",

@@ -1,7 +1,8 @@
 """Parts of one's own where a name may stand: a data set, an encoder, an augmentation, a loss of similarities.
 
 Each is called in one place, and what it gives is checked there: a part that does not fit is refused in one line, before the training or in
-its first step. A run's key holds a part's code (`curlnb.runs.following`).
+its first step. An encoder is tried on crops; it meets whole images only after the training, and has to take both. A run's key holds a
+part's code (`curlnb.runs.following`).
 """
 
 from collections.abc import Callable

@@ -27,7 +27,8 @@ def pretrained(name: str) -> SimCLR:
     """A committed network, in evaluation mode on the CPU: normalised images [n, 3, 32, 32] -> (features [n, 128], projections [n, 128]).
 
     name: the objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard" (beta 1, tau+ 0.1), on CIFAR-10 without
-    its labels (`unbiased` chooses negatives by them); see `catalogue`. Images are normalised by `data.augment.normalise`.
+    its labels (`unbiased` chooses negatives by them); see `catalogue`. Images are normalised by `data.augment.normalise`. The weights are
+    frozen, so that features go into a probe as they are: `requires_grad_()` makes them trainable. `model.encoder` gives the features alone.
     ValueError for an unknown name, or a file that is not the committed one.
     """
     from safetensors.torch import load  # the folder `models` must be importable with torch and numpy alone
@@ -42,4 +43,4 @@ def pretrained(name: str) -> SimCLR:
     body, dim = encoder(about[name]["parameters"]["encoder"])
     model = SimCLR(body, projection_head(dim))
     model.load_state_dict(load(content))
-    return model.eval()
+    return model.eval().requires_grad_(False)

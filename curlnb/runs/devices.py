@@ -15,15 +15,13 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 def default_device() -> torch.device:
-    """cuda, else mps, else cpu; `CURLNB_DEVICE` overrides."""
+    """cuda, else cpu; `CURLNB_DEVICE` overrides. Not mps by itself: Apple's GPUs lack float64, which several experiments measure in."""
     if named := os.environ.get("CURLNB_DEVICE"):
         try:
             return torch.device(named)
         except RuntimeError:
             raise ValueError(f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @functools.cache

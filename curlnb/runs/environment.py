@@ -20,7 +20,7 @@ VARIABLES = {
     "CURLNB_WORKERS": "how many processes a sweep keeps busy on the CPU; default: one a core",
     "CURLNB_SCHEDULER": "tls://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes",
     "CURLNB_THREADS": "CPU threads of a run, default 1; another number changes a run's last bits",
-    "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: the first of them that is there",
+    "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: cuda where there is one, else cpu. Some experiments need float64, which mps lacks",
     "CURLNB_CUDA_GRAPHS": "1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it",
     "CURLNB_IMAGENET": "a folder of ImageNet's pictures, which no program may fetch",
     "CURLNB_DRY": "1: two steps on synthetic data of the real shapes, to see that the code runs",
@@ -124,7 +124,12 @@ def threads() -> int:
 
 def workers() -> int:
     """Processes that a sweep keeps busy on the CPU."""
-    return _count("CURLNB_WORKERS", os.cpu_count() or 1, 0, "processes; use 0 (this process) or more")
+    return _count("CURLNB_WORKERS", cores(), 0, "processes; use 0 (this process) or more")
+
+
+def cores() -> int:
+    """CPU cores that this process may use: on Linux those of its affinity, a cluster job's share of its node say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _count(name: str, default: int, least: int, what: str) -> int:

@@ -111,7 +111,7 @@ class Processes:
             dead = False
             while waiting and len(busy) < self.count:
                 try:
-                    busy[self.pool().submit(work, waiting[0].sent(), patient)] = waiting[0]
+                    busy[self.pool().submit(work, waiting[0].sent(), patient, True)] = waiting[0]
                     waiting.popleft()
                     started.update(active_children())
                 except BrokenProcessPool:  # a worker died between runs
@@ -153,10 +153,16 @@ def _why_dead(processes: Collection[BaseProcess]) -> str:
 _ONE_AT_A_TIME = threading.Lock()  # a run sets its process's seed and threads, and a Dask worker may have several threads
 
 
-def work(sent: bytes, patient: bool) -> bool:
-    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`."""
+def work(sent: bytes, patient: bool, same_machine: bool = False) -> bool:
+    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`.
+
+    same_machine: whether the settings that came along are all there are; a worker elsewhere keeps its own beside them.
+    """
     with _ONE_AT_A_TIME:
         experiment, root, parameters, seed, key, settings = cloudpickle.loads(sent)
+        if same_machine:
+            for name in [name for name in os.environ if name.startswith("CURLNB_") and name not in settings]:
+                del os.environ[name]
         os.environ.update(settings)
         if experiment.key(parameters, seed) != key:
             raise SweepError(

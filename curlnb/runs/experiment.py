@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from curlnb.runs.boundary import check_parameters
@@ -72,6 +73,7 @@ class Experiment:
         for name in given:
             if name not in self.defaults:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
+        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         if is_ours(self.function.__module__):
             check_parameters(self.name, given, _hints_of(self.function))
         full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}

@@ -74,7 +74,7 @@ def parse(module: str) -> Module:
     spec = importlib.util.find_spec(module) if is_ours(module) else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return Module()
-    parsed = Module(ast.parse(Path(spec.origin).read_text()))
+    parsed = Module(ast.parse(Path(spec.origin).read_bytes()))
     for node in parsed.tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             parsed.imports |= _imported(node, spec.parent or "")

@@ -181,6 +181,8 @@ class Store:
         torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
         with in_force(full, run.device) as threads:
             metrics = experiment.call(run, full, seed)
+        if taken := {*metrics} & {*full, "seed", "seconds", "device", "experiment", "identity", "origin"}:
+            raise StoreError(f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column of: give it another name")
         if not _numbers(metrics):
             raise StoreError(f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept")
         arrays = run.arrays | {f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64) for name, values in run.curve.items()}

@@ -48,6 +48,7 @@ def sweep(
         raise ValueError(f"each of torchrun's {ranks} processes would compute the whole sweep: start one, or `torchrun -m curlnb run`")
     store = store or default_store()
     jobs = [_job(experiment, store, experiment.parameters({**fixed, **point}), seed) for point, seed in _points(grid, seeds)]
+    _refuse_namesakes(jobs)
     for job in jobs:
         store.note_use(experiment, job.parameters, job.seed)
     if environment.dry():
@@ -107,6 +108,9 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
 
 def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
     if isinstance(grid, Mapping):
+        for name, values in grid.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise ValueError(f"{name} is {values!r}: a grid takes a list of values; what all runs have in common is {name}={values!r}")
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     points = []
     for point in grid:
@@ -123,6 +127,18 @@ def _row(job: Job, record: Record | None) -> dict[str, Any]:
     assert record is not None
     costs = {name: record[name] for name in ("experiment", "seconds", "device", "identity", "origin")}
     return {**as_json(job.parameters, digests=False), **record["metrics"], "seed": job.seed, **costs}
+
+
+def _refuse_namesakes(jobs: list[Job]) -> None:
+    """Two own parts that a table shows by one name would be taken for one in it, and their runs be averaged."""
+    known: dict[tuple[str, str], str] = {}
+    for job in jobs:
+        for name, value in job.parameters.items():
+            if value is None or isinstance(value, bool | int | float | str):
+                continue
+            shown, digest = (json.dumps(as_json(value, name=name, digests=digests)) for digests in (False, True))
+            if known.setdefault((name, shown), digest) != digest:
+                raise ValueError(f"two values of {name} are both called {shown}: give each a name of its own, by its __name__ say")
 
 
 def _workers() -> int:

@@ -4,6 +4,7 @@ Of the latter, Lemma 4 exactly on finite worlds, and the terms of Theorem 5.
 
 Worlds and representations are those of `theory`: rho [..., C], D [..., C, P], f [..., P, d] of any length, float64, leading dimensions
 are worlds of their own. A similarity is f(x).f(x') itself: unit vectors at temperature t are rows of length 1/sqrt(t). Natural logarithms.
+Equations of chuang2020 bear their numbers in the arXiv source: 16, 21, 24, 25, 26 and 28 are 7, 8, 10, 11, 12 and 13 in print.
 """
 
 from __future__ import annotations

@@ -438,6 +438,11 @@ def test_pairs_are_matched_by_seed_whatever_the_order() -> None:
     assert list(difference.index) == [0, 1, 2]
 
 
+def test_an_arm_may_be_the_one_without_a_value() -> None:
+    table = runs().assign(negatives=lambda r: r["loss"].map({"biased": None, "hard": 62}))
+    assert paired(table, "knn", "negatives", 62, None).to_list() == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -643,15 +648,6 @@ def test_expected_false_verdicts_count_intervals_by_their_bounds() -> None:
         judged(TABLE[5], FIVE[:4], data="cifar10-mini"),  # too few seeds for any verdict
     ]
     assert ledger.expected_false(frame(rows)) == pytest.approx(0.025 + 0.05)
-
-
-def test_claims_of_others_are_this_profiles(book) -> None:
-    settings = notebook.settings("5_across_papers", "quick", quick={})
-    assert notebook.claims_of_others(settings).empty
-    book.judge("curlnb/vanish", FIVE, data="cifar10-mini")
-    book.show()
-    assert list(notebook.claims_of_others(settings)["claim"]) == ["what curlnb/vanish says"]
-    assert notebook.claims_of_others(notebook.settings(NOTEBOOK, "quick", quick={})).empty
 
 
 # --- shown

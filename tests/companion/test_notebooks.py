@@ -176,7 +176,7 @@ def test_metadata_says_what_the_code_needs(path):
     code = "\n".join(notebooks.sources(path))
     needs = notebooks.needs(path)
     assert needs.trains == ("sweep(" in code)
-    assert needs.last == bool(re.search(r"claims_of_others\(|best_evidence\(|ledger\.best\(", code))
+    assert needs.last == bool(re.search(r"best_evidence\(|ledger\.best\(", code))
     assert needs.alone or not re.search(r"perf_counter|epoch_seconds|milliseconds\(", code)
     assert "environment.dry" not in code, "a cell asks whether it is dry: give the settings cell dry=dict(...)"
 

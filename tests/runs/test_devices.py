@@ -85,3 +85,12 @@ def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, in_fo
         text=True,
     )
     assert (run.returncode, run.stdout.strip()) == (0, in_force), run.stderr
+
+
+def test_apples_gpu_is_taken_only_by_name(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.delenv("CURLNB_DEVICE", raising=False)
+    assert devices.default_device().type == "cpu"
+    monkeypatch.setenv("CURLNB_DEVICE", "mps")
+    assert devices.default_device().type == "mps"

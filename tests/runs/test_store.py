@@ -1,6 +1,7 @@
 """The store's promises: computed once, written whole, found again, and the same after a crash."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import toy
@@ -298,3 +300,45 @@ def test_a_reference_store_computes_nothing(tmp_path):
     with pytest.raises(StoreError, match=r"no reference run of toy.counted"):
         sweep(toy.counted, [{"where": str(tmp_path / "count")}], seeds=1, store=store)
     assert not (tmp_path / "count").exists()
+
+
+def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
+    store = Store(tmp_path / "runs")
+    with pytest.raises(ValueError, match=r"two values of own are both called \"partial\": give each a name of its own"):
+        sweep(toy.given, {"own": [functools.partial(pow, 2), functools.partial(pow, 3)]}, seeds=1, store=store, workers=0)
+    table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
+    assert list(table["own"]) == ["double", "half"]
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    store = Store(tmp_path / "runs")
+    table = sweep(toy.given, {"own": np.arange(1, 3)}, seeds=1, store=store, workers=0)
+    assert list(table["own"]) == [1, 2]
+    assert toy.given.key({"own": np.int64(2)}, 0) == toy.given.key({"own": 2}, 0)
+
+
+def test_a_metric_that_would_hide_a_column_is_refused(tmp_path):
+    with pytest.raises(SweepError, match=r"returned a metric 'seconds', which a table has a column of"):
+        sweep(toy.given, [{"own": 1, "metric": "seconds"}], seeds=1, store=Store(tmp_path / "runs"), workers=0)
+
+
+@pytest.mark.parametrize("value", ["hard", 62])
+def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
+    with pytest.raises(
+        ValueError, match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}"
+    ):
+        sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))
+
+
+def test_a_setting_that_was_taken_back_is_taken_back_from_workers_too(monkeypatch, tmp_path):
+    store = Store(tmp_path / "runs")
+    monkeypatch.setenv("CURLNB_THREADS", "2")
+    sweep(toy.given, [{"own": 1}], seeds=1, store=store, workers=1)
+    monkeypatch.delenv("CURLNB_THREADS")
+    assert len(sweep(toy.given, [{"own": 2}], seeds=1, store=store, workers=1)) == 1
+
+
+def test_a_process_bound_to_one_core_counts_one(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
+    monkeypatch.delenv("CURLNB_WORKERS", raising=False)
+    assert environment.workers() == 1

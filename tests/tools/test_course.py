@@ -13,6 +13,7 @@ import course
 import course_grading
 import nbformat
 import pytest
+import toy
 from course_hidden import HIDDEN
 from course_wrong_answers import TABULATED, WRONG, wrong
 
@@ -210,6 +211,14 @@ def test_hand_ins_of_every_kind_get_a_line(made, tmp_path, capsys, environment_i
     assert "kernel died" in rows["fay"]["note"]
     assert {rows[name]["points"] for name in ("'=1+1", "eve", "fay")} == {""}
     assert all("\n" not in value for row in rows.values() for value in row.values())
+
+
+def test_a_hand_in_that_kills_its_grader_costs_the_others_nothing(tmp_path):
+    files = [tmp_path / name for name in "abcd"]
+    for file in files:
+        file.write_text("" if file.name == "b" else "an answer")
+    assert course_grading.of_each(toy.size_or_death, files, 2) == {file: 9 for file in files if file.name != "b"}
+    assert course_grading.of_each(toy.size_or_death, [files[1]], 1) == {}
 
 
 def test_what_cannot_be_graded_is_said_in_a_line(tmp_path, made, capsys):
