@@ -273,15 +273,14 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     a promotion of all of the profile's notebooks leaves out what none of them uses.
     """
     here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
-    names = [name for name in others if name in known["notebook_seconds"]]
     for of_each in ("notebook_seconds", "settings"):
-        here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in names if name in known[of_each]}).items()))
+        here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in others if name in known[of_each]}).items()))
     if here["notebook_seconds"] != known["notebook_seconds"]:
         here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
     write_json(fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {}))
-    rows = [row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in names]
+    rows = [row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in others]
     ledger.write(ledger.frame([*rows, *ledger.records(ledger.read(fresh / ledger.FILE))]), fresh / ledger.FILE)
-    _copy_tables(old, fresh, names)
+    _copy_tables(old, fresh, others)
     runs = {record["identity"]: record for folder in (old, fresh) for record in _records_in(folder)}
     write_runs(runs.values(), fresh / "runs")
 
