@@ -18,7 +18,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +177,30 @@ def renew(profile: str, selected: Sequence[str]) -> str:
     files.remove(environment.results_root() / profile / "status.json")  # finished or not, each is executed again
     for last in (False, True):
         if group := [path for path in paths if notebooks.needs(path).last == last]:
-            if failed := reproduce(profile, [str(path) for path in group], adopt=True):
-                raise RuntimeError(f"{failed} of {len(group)} notebooks failed: mend them, and run the same command again")
-            said.append(promote(profile, group))
+            with _settings_as_committed(profile, group):
+                if failed := reproduce(profile, [str(path) for path in group], adopt=True):
+                    raise RuntimeError(f"{failed} of {len(group)} notebooks failed: mend them, and run the same command again")
+                said.append(promote(profile, group))
     return "\n".join(said)
+
+
+@contextlib.contextmanager
+def _settings_as_committed(profile: str, paths: Sequence[Path]) -> Iterator[None]:
+    """Inside, the settings of notebooks are no changed ones to their ledgers: they become the committed ones, unless the block fails."""
+    place = folder(profile) / "provenance.json"
+    before = read_json(place) if place.exists() else None
+    if before is not None:
+        write_json(place, before | {"settings": before["settings"] | _settings_digests(profile, paths)})
+    try:
+        yield
+    except BaseException:
+        if before is not None:
+            write_json(place, before)
+        raise
+
+
+def _settings_digests(profile: str, paths: Iterable[Path]) -> dict[str, str]:
+    return {name_of(path): notebooks.digest_of_settings(notebooks.settings_of(path)[1][profile]) for path in paths}
 
 
 def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
@@ -218,11 +238,10 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
         fresh = Path(fresh_name) / "reference"
         (fresh / "tables").mkdir(parents=True)
         claims = ledger.read(results / ledger.FILE)
-        ledger.write(claims[claims["notebook"].isin(names)], fresh / ledger.FILE)
+        judged = claims[claims["notebook"].isin(names)].assign(profile=profile)  # settings that were changed are the committed ones now
+        ledger.write(judged, fresh / ledger.FILE)
         seconds = {name: status[name]["longest"] for name in names}
-        settings = {
-            name: notebooks.digest_of_settings(notebooks.settings_of(path)[1][profile]) for name, path in zip(names, books, strict=True)
-        }
+        settings = _settings_digests(profile, books)
         about = read_json(results / "provenance.json")
         if renewed and (target / "provenance.json").exists():
             before = read_json(target / "provenance.json")

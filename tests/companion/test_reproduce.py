@@ -315,18 +315,19 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     assert after["settings"]["other"] == before["settings"]["other"]
     assert after["settings"]["small"] != before["settings"]["small"]
     assert after["judged"]["commit"] == ""
+    assert "changed" not in (checkout.root / "results" / "renewed" / "quick" / "own_claims.csv").read_text()
     assert "small: started" in checkout("reproduce", "notebooks/small.ipynb").stdout  # which adopts nothing, and so computes it
 
 
 def test_a_notebook_that_fails_is_not_renewed(checkout):
     assert checkout("reproduce").returncode == 0
     assert checkout("reference").returncode == 0
-    write_notebook(checkout.root / "notebooks" / "small.ipynb", "1 / 0")
-    path = checkout.root / "notebooks" / "small.ipynb"
-    before = path.read_text()
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.0").replace("seeds=2", "seeds=3") + "\n1 / 0")
+    path, about = checkout.root / "notebooks" / "small.ipynb", checkout.root / "results" / "reference" / "quick" / "provenance.json"
+    before, known = path.read_text(), about.read_text()
     done = checkout("reference", "notebooks/small.ipynb")
     assert "1 of 1 notebooks failed: mend them" in done.stderr
-    assert path.read_text() == before
+    assert (path.read_text(), about.read_text()) == (before, known)
     assert "takes no notebooks" in checkout("reference", "--restamp", "notebooks/small.ipynb").stderr
 
 
