@@ -7,19 +7,15 @@ One formula holds them all. For an anchor x with a positive x+ and k samples u_i
 and only g, the estimate of a negative's mean e^{s/t}, tells the objectives apart:
 
     info_nce         g = mean_i e^{s_i/t}                                            the marginal, as it is
-    unbiased         the same over the u_i of other classes (needs labels)          chuang2020, Eq. 4 with Q = N
-    debiased         g = (mean_i e^{s_i/t} - tau+ mean_j e^{v_j/t}) / tau-           chuang2020, Eq. 16
+    unbiased         the same over the u_i of other classes (needs labels)          chuang2020, Eq. 4 (2 in print), Q = N
+    debiased         g = (mean_i e^{s_i/t} - tau+ mean_j e^{v_j/t}) / tau-           chuang2020, Eq. 16 (7 in print)
     hard             the same with means under weights w = e^{beta s/t}              robinson2021, Eq. 4
     hard_consistent  g = (E w e^{s/t} - tau+ E+ w e^{s/t}) / (E w - tau+ E+ w)       derived here, where robinson2021's Eq. 2 fails
 
 with v_j the similarities to M positives, tau+ the share of the anchor's class, tau- = 1 - tau+. All of it is done in logarithms:
 e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is computed in float32, also under autocast; float64 stays.
 `curl_loss` (arora2019) and `jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU. An anchor that meets
-NaN or +inf has a loss that is not finite, whatever the options; tensors of a wrong type, shape or device, and numbers out of range, are
-refused by a one-line ValueError. Numbers are Python's: only the tensors of similarities and the temperature carry gradients.
-
-Equations of chuang2020 bear their numbers in the arXiv source, here and elsewhere: 4, 5, 9, 16, 21, 23, 24, 25, 26 and 28 are
-2, 3, 4, 7, 8, 9, 10, 11, 12 and 13 in print.
+NaN or +inf has a loss that is not finite; tensors of a wrong type, shape or device, and numbers out of range, are a one-line ValueError.
 """
 
 import math
@@ -107,9 +103,8 @@ def contrastive_loss(
 def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
     """The share of anchors whose g lies on the floor, in [0, 1], as a 0-dim tensor on the device. Options as `contrastive_loss`.
 
-    On the floor the negatives get no gradient. With aligned positives and negatives uniform in 128 dimensions every anchor is there as soon
-    as tau+ exceeds 0.121 at t = 0.5, or 0.0074 at t = 0.2. The share is 0 when floor is None or tau_plus is 0, which is the default here
-    and not that of `debiased` and `hard`: give the tau_plus of the loss.
+    There the negatives get no gradient. With aligned positives and uniform negatives in 128 dimensions every anchor is, as soon as tau+
+    exceeds 0.121 at t = 0.5, or 0.0074 at t = 0.2. 0 when floor is None or tau_plus is 0, its default here: give the loss's own.
     """
     with torch.no_grad():
         return loss_and_clamped(pos, neg, **options)[1]

@@ -65,7 +65,7 @@ class Noise:
 
     @property
     def name(self) -> str:
-        return f"noise like {self.like}"
+        return f"{self.count} of noise like {self.like}"
 
     @property
     def digest(self) -> str:

@@ -292,8 +292,10 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     a promotion of all of the profile's notebooks leaves out what none of them uses.
     """
     here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
+    order = [name_of(path) for path in notebooks.find()]
     for of_each in ("notebook_seconds", "settings"):
-        here[of_each] = dict(sorted((here[of_each] | {name: known[of_each][name] for name in others if name in known[of_each]}).items()))
+        both = here[of_each] | {name: known[of_each][name] for name in others if name in known[of_each]}
+        here[of_each] = {name: both[name] for name in sorted(both, key=lambda name: order.index(name) if name in order else len(order))}
     if here["notebook_seconds"] != known["notebook_seconds"]:
         here |= {"notebooks": len(here["notebook_seconds"]), "total_seconds": round(sum(here["notebook_seconds"].values()), 1)}
     write_json(fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {}))

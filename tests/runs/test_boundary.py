@@ -94,7 +94,7 @@ def test_no_command_takes_what_it_does_not_know(bench, capfd, command, word, dat
     bench(capfd, command, f"{option}={word}")
     bench(capfd, word, command)
     if not word.startswith("-"):
-        if command in ("run", "reproduce"):
+        if command in ("run", "reproduce", "reference"):
             assert "no " in bench(capfd, command, word)
         else:
             assert "unrecognized arguments" in bench(capfd, command, word)

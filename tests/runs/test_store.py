@@ -41,7 +41,7 @@ def test_a_run_is_computed_once_and_found_again(tmp_path):
 
 @experiment
 def told_at_the_start(run, *, seed):
-    return {"first": float(torch.rand(())), "seed": torch.initial_seed(), "threads": torch.get_num_threads()}
+    return {"first": float(torch.rand(())), "initial": torch.initial_seed(), "threads": torch.get_num_threads()}
 
 
 def test_a_run_begins_with_its_seed_and_its_threads_whatever_came_before(tmp_path, monkeypatch):
@@ -51,7 +51,7 @@ def test_a_run_begins_with_its_seed_and_its_threads_whatever_came_before(tmp_pat
     for seed in (0, 5):
         torch.manual_seed(99)
         first = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
-        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {"first": first, "seed": seed, "threads": 2}
+        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {"first": first, "initial": seed, "threads": 2}
     assert torch.get_num_threads() == before
 
 
