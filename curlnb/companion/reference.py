@@ -14,7 +14,6 @@ import functools
 import itertools
 import json
 import math
-import os
 import random
 import shutil
 import tempfile
@@ -162,19 +161,17 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
 
 
 def renew(profile: str, selected: Sequence[str]) -> str:
-    """Execute notebooks on the committed runs, in results/renewed, and put what comes out in the place of what is committed of them.
+    """Execute notebooks on the committed runs, and put what comes out in the place of what is committed of them.
 
-    Runs that are missing are computed, and become reference runs. What is committed of other notebooks stays, and so do the seconds of the
-    reproduction behind the reference. Notebooks that read the ledger come after the others have taken their places. Returns a line that
-    says what was done. RuntimeError where a notebook fails: what came before it is renewed.
+    Runs that are found neither here nor there are computed; all that were computed here become reference runs. What is committed of other
+    notebooks stays, and so do the seconds of the reproduction behind the reference. Notebooks that read the ledger come after the others
+    have taken their places. Returns a line that says what was done. RuntimeError where a notebook fails: what came before it is renewed.
     """
     paths, said = notebooks.with_profile(notebooks.find(selected), profile), []
     if not paths:
         raise ValueError(f"none of {', '.join(selected)} has settings for {profile}")
     if profile == "quick" and not folder(profile).exists():
         raise ValueError("no reference is committed yet: run `make reproduce reference` first")
-    os.environ["CURLNB_RESULTS"] = str(environment.results_folder() / "renewed")
-    files.remove(environment.results_root() / profile / "status.json")  # finished or not, each is executed again
     for last in (False, True):
         if group := [path for path in paths if notebooks.needs(path).last == last]:
             with _settings_as_committed(profile, group):
@@ -221,7 +218,7 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
 def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path]) -> str:
     status = read_status(results / "status.json")
     candidates = notebooks.with_profile(notebooks.find(), profile)
-    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile) for path in renewed or candidates}
+    problems = {path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed)) for path in renewed or candidates}
     books = [path for path, problem in problems.items() if not problem]
     left_out = [problem for problem in problems.values() if problem]
     if not books or (left_out and (renewed or profile == "quick")):
@@ -267,9 +264,9 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
     return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{rest}"
 
 
-def _unfinished(results: Path, status: dict[str, Any], path: Path, profile: str) -> str:
-    """Why a notebook's results cannot be promoted; empty where they can."""
-    if status.get("state") != "done":
+def _unfinished(results: Path, status: dict[str, Any], path: Path, profile: str, adopted: bool) -> str:
+    """Why a notebook's results cannot be promoted; empty where they can. adopted: whether it may stand on adopted runs."""
+    if status.get("state") != "done" or (status.get("adopted") and not adopted):
         return f"{name_of(path)} has not been reproduced at {profile}"
     if lost := changed(results, status["left"]):
         return f"{results / lost[0]} was changed or lost since"

@@ -44,7 +44,8 @@ def reproduce(
 
     jobs: notebooks at a time, each with its share of the cores for its runs; None: one a core, at most MOST_ABREAST, and of those that
     train one at a time on a GPU. Those that time something are then run one by one on all cores, and at the end those that read the ledger.
-    adopt: whether committed reference runs are taken, as by a notebook that is run by hand; a reproduction computes all.
+    adopt: whether committed reference runs are taken, as by a notebook that is run by hand; a reproduction computes all, and so runs such
+    a notebook again.
     A notebook that is finished is not run again unless its code, the package, the data or the profile changed, or it reads the ledger and
     another is run; one that was interrupted goes on from its finished runs.
     """
@@ -76,6 +77,7 @@ def _reproduce(profile: str, paths: list[Path], results: Path, jobs: int | None,
             continue
         before = status.get(name)
         same = before.get("state") == "done" and before.get("inputs") == inputs and before.get("judged") == judged.get(name, 0)
+        same = same and not (adopt or before.get("adopted"))
         lost = changed(results, before["left"]) if same else []
         for piece in lost:
             if (results / piece).is_dir():
@@ -308,7 +310,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int, whol
         echo.join()
     seconds, judged = round(time.monotonic() - start, 1), ledger.read_all(results)["notebook"]
     about = {"log": str(log.relative_to(results)), "inputs": inputs, "judged": int((judged == name).sum()), "left": _left(results, name)}
-    return {"state": state, "seconds": seconds, "cores": share, "error": error, **about}
+    return {"state": state, "seconds": seconds, "cores": share, "error": error, "adopted": adopt, **about}
 
 
 def _echo(progress: Path, name: str, over: threading.Event, whole: Whole) -> None:

@@ -45,7 +45,8 @@ def _found() -> Path:
 
 FOUND = _found()
 
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+WITHOUT_TILES = "AVX512_CORE_FP16"
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)
 """torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles, unless the variable is set: virtual machines exist that announce tiles
 and hide their sizes, on which bfloat16 ends in an illegal instruction, and processors with and without tiles so take the same kernels."""
 

@@ -142,9 +142,8 @@ def _why_dead(processes: Collection[BaseProcess]) -> str:
     """Why workers died, with the signals of which they did. The pool itself ends those that are left by SIGTERM."""
     for process in processes:
         process.join(1)
-    signals = {signal.Signals(-process.exitcode).name for process in processes if process.exitcode is not None and process.exitcode < 0} - {
-        "SIGTERM"
-    }
+    codes = {process.exitcode for process in processes}
+    signals = {signal.Signals(-code).name for code in codes if code is not None and code < 0} - {"SIGTERM"}
     return ILLEGAL if "SIGILL" in signals else WHY_DEAD.format("".join(f" by {name}" for name in sorted(signals)))
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from curlnb.runs import devices
-from curlnb.runs.environment import dry, home, ranks, reference_folder, threads
+from curlnb.runs.environment import WITHOUT_TILES, dry, home, ranks, reference_folder, threads
 from curlnb.runs.files import read_json
 
 
@@ -19,13 +20,17 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's bits beside code, parameters, seed and data: it is part of the run's key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to TF32, whether the step is compiled, CPU
-    threads, ranks that share the batch (torchrun), and torch's version.
+    threads, ranks that share the batch (torchrun), torch's version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others
+    than this project does.
     """
     device = devices.default_device()
     precision, compiled, _ = devices.admitted(
         parameters.get("precision", "float32"), bool(parameters.get("compile", False)) and not dry(), device
     )
+    instructions = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    others = {"instructions": instructions} if device.type == "cpu" and instructions != WITHOUT_TILES else {}
     return {
+        **others,
         "device": device.type,
         "precision": precision,
         "tf32": device.type == "cuda" and precision == "tf32",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -301,6 +302,7 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     del before["notebook_seconds"]["other"]  # as of one that was never timed
     files.write_json(target / "provenance.json", before)
     executed = (path.parent / "other.ipynb").read_text()
+    shutil.rmtree(checkout.root / "results" / "quick")
     write_notebook(path, GOOD.replace("PAUSE", "0.0").replace("seeds=2", "seeds=3") + "\nprint(runs['origin'].tolist())")
     done = checkout("reference", "notebooks/small.ipynb")
     assert "small: judged anew on the quick reference, to which 1 runs were added" in done.stdout, done.stdout + done.stderr
@@ -315,8 +317,10 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     assert after["settings"]["other"] == before["settings"]["other"]
     assert after["settings"]["small"] != before["settings"]["small"]
     assert after["judged"]["commit"] == ""
-    assert "changed" not in (checkout.root / "results" / "renewed" / "quick" / "own_claims.csv").read_text()
-    assert "small: started" in checkout("reproduce", "notebooks/small.ipynb").stdout  # which adopts nothing, and so computes it
+    assert "changed" not in (checkout.root / "results" / "quick" / "own_claims.csv").read_text()
+    assert checkout("reproduce", "notebooks/other.ipynb").returncode == 0
+    assert "small has not been reproduced at quick" in checkout("reference").stderr
+    assert "small: started" in checkout("reproduce", "notebooks/small.ipynb").stdout  # which adopts nothing
 
 
 def test_a_notebook_that_fails_is_not_renewed(checkout):

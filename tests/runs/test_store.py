@@ -259,6 +259,13 @@ def test_the_precision_in_force_is_part_of_the_key(monkeypatch):
     assert len(keys) == 2
 
 
+def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
+    usual = numerics({})
+    assert "instructions" not in usual  # so that runs made before this was asked keep their keys
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert numerics({}) == usual | {"instructions": "AVX2"}
+
+
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
     store = Store(tmp_path / "runs")
     with pytest.raises(SweepError, match=r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7"):
