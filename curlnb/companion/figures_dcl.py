@@ -1,5 +1,6 @@
 """Drawings of the notebooks on chuang2020, Sections 5.1, 5.3 and 5.4: pictures by seed, gains by task, control."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,14 +61,15 @@ def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapp
 def gains_by_task(gains: pd.DataFrame, marks: Mapping[tuple[str, str], float], lines: Mapping[str, Mapping[str, float]]) -> Figure:
     """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means with 95% intervals over seeds.
 
-    marks: published gains by arm and task, drawn as diamonds; lines: by name, what other arms are above the control, by task.
+    marks: published gains by arm and task, drawn as diamonds where there are any; lines: by name, what other arms are above the control,
+    by task.
     """
     tasks = list(dict.fromkeys(gains["task"]))
     figure, axes = plt.subplots(1, len(tasks), figsize=(3.1 * len(tasks) + 1.5, 3.9), squeeze=False, layout="constrained")
     for axis, task in zip(axes[0], tasks, strict=True):
         own = gains[gains["task"] == task]
         offsets = means_with_intervals(axis, own, "task", "gain", "arm")
-        at, printed = [offset + 0.06 for offset in offsets.values()], [marks[arm, task] for arm in offsets]
+        at, printed = [offset + 0.06 for offset in offsets.values()], [marks.get((arm, task), math.nan) for arm in offsets]
         axis.scatter(at, printed, marker="D", color="black", s=28, label="published")
         axis.axhline(0, color="black", linewidth=1)
         for (name, values), style in zip(lines.items(), ("--", ":"), strict=False):
