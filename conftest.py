@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """With several workers, commands and kernels are forks of one process (tests/forks.py); a test or two are sooner done without it."""
     if not getattr(config.option, "numprocesses", None):
         return  # one of the workers, too: it inherits the variables
+    keeps = str(2**30)  # what `curlnb.runs.devices.keep_memory` sets: freed tensors are not handed back to the system
+    os.environ |= {"MALLOC_MMAP_THRESHOLD_": keeps, "MALLOC_TRIM_THRESHOLD_": keeps}  # read when a process starts: for those below
     folder = Path(tempfile.mkdtemp())
     kernel = {"argv": [sys.executable, str(FORKS), "kernel", "{connection_file}"], "display_name": "Python 3", "language": "python"}
     (folder / "kernels" / "python3").mkdir(parents=True)

@@ -41,7 +41,14 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/4.1_surrogate_bound": {
         "right_side": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
         "loose": ("too small a spread", "r = 15.0", "r = 1.5"),
-        "means_only": ("wrong sign", "products.diagonal()[:, None] - products", "products - products.diagonal()[:, None]"),
+        "means_only": [
+            ("wrong sign", "products.diagonal()[:, None] - products", "products - products.diagonal()[:, None]"),
+            (
+                "the anchor left a point",
+                "(task_weights(world.rho) * loss(margins, kind)).sum()",
+                "pair_losses(world, f, kind).supervised()",
+            ),
+        ],
     },
     "1_curl/4.2_class_collision": {
         "effective_classes": ("not normalised", "weights / weights.sum()", "weights"),
@@ -56,7 +63,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/6.1_many_negatives": {
         "price": ("not divided by 1 - tau_k", "k / C / (1 - 1 / C) ** k", "k / C"),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
-        "sharper": ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
+        "sharper": [
+            ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
+            ("tau_1 for tau_k", "c.none / c.distinct", "(1 - c.tau) / c.distinct"),
+        ],
     },
     "1_curl/6.2_too_many_negatives": {
         "too_wide": ("u = v = 1/n", "4 * n - 3", "2 * n - 3"),
@@ -68,7 +78,14 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/6.3_blocks": {
         "leave_one_out": ("n for n - 1", "(len(points) - 1)", "len(points)"),
-        "positives_only": ("sum for mean", "(f[:, None] + f[None]) / 2", "f[:, None] + f[None]"),
+        "positives_only": [
+            ("sum for mean", "(f[:, None] + f[None]) / 2", "f[:, None] + f[None]"),
+            (
+                "the negatives averaged",
+                "score[:, :, None] - (f @ f.T)[:, None, :], kind)\n    weights = world.rho, world.rho, world.D, chance, world.D",
+                "(f @ f.T)[:, :, None] - score[:, None, :], kind)\n    weights = world.rho, world.rho, world.D, world.D, chance",
+            ),
+        ],
         "leading_gap": ("nats for bits", "8 * b * math.log(2)", "8 * b"),
     },
     "1_curl/8.1_figure2_negatives_and_data": {

@@ -5,6 +5,7 @@
 asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each is a process like any other.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -16,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 
 PRELOADED = (
@@ -53,6 +55,8 @@ def serve(address: str) -> None:
 def keep(asker: socket.socket) -> None:
     """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork, this returns when all is done."""
     head, fds, _, _ = socket.recv_fds(asker, 4, 3)
+    if not head:
+        os._exit(0)  # who asked is gone
     told = json.loads(_received(asker, *struct.unpack("I", head)))
     alive, held = os.pipe()
     child = os.fork()
@@ -86,7 +90,23 @@ def become(told: dict, fds: list[int]) -> None:
     os.environ.update(told["environment"])
     os.chdir(told["folder"])
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    run(told["arguments"])
+    status = 0
+    try:
+        run(told["arguments"])
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise  # a message, which Python prints
+        status = end.code or 0
+    leave(status)
+
+
+def leave(status: int) -> None:
+    """End as Python does, but for taking modules apart: their pages are shared with the process that forks, and would all be copied."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 255)
 
 
 def run(arguments: list[str]) -> None:
@@ -94,7 +114,9 @@ def run(arguments: list[str]) -> None:
     if kind == "kernel":
         from ipykernel import kernelapp
 
-        kernelapp.launch_new_instance(argv=["-f", name])
+        # A notebook on the reference draws its figures once, as the SVG that it saves: nbval does not compare pictures.
+        drawn = ["--InlineBackend.figure_formats=set()"] if os.environ.get("CURLNB_REFERENCE") == "1" else []
+        kernelapp.launch_new_instance(argv=["-f", name, *drawn])
     else:
         sys.path.insert(0, os.getcwd())
         sys.argv = [name, *rest]

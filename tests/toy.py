@@ -56,12 +56,6 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
     return {"seed_squared": seed**2}
 
 
-def size_or_death(path: Path) -> int:
-    """Kills its process where the file is empty."""
-    time.sleep(0.2)  # so that the others are at work
-    return path.stat().st_size or os.kill(os.getpid(), signals.SIGKILL) or 0
-
-
 def double(x: float) -> float:
     return 2 * x
 

@@ -15,6 +15,7 @@ from curlnb.companion import notebooks
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
 from curlnb.runs.boundary import check_environment
+from curlnb.runs.devices import keep_memory
 from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
@@ -72,6 +73,7 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
     the code runs. ValueError for an unknown profile, for a setting that one profile lacks, and for one of `dry` that they do not have.
     """
     check_environment()
+    keep_memory()
     if profile not in profiles:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
     named = {name: set(values) for name, values in profiles.items()}

@@ -77,7 +77,7 @@ def stale(profile: str = "quick") -> dict[str, str]:
     }
 
 
-def sample(profile: str, count: int, commit: str, *, seconds: float = 60) -> list[Record]:
+def sample(profile: str, count: int, commit: str, *, seconds: float = 30) -> list[Record]:
     """Reference runs to compute again at a commit, the `count`-th: they rotate, and reach every experiment within ROTATION commits.
 
     One run of each experiment whose turn it is, drawn by the commit's name; then others while their time fits in `seconds`.

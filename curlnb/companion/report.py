@@ -4,6 +4,7 @@ It needs no network and no script from elsewhere. Figures stay files beside it, 
 claims are macros of claims.html, which the site's pages also use (tools/build_site.py).
 """
 
+import functools
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +82,7 @@ def write_committed(reference_dir: Path, committed: Path, out: Path, profile: st
     return write_report(folder, reference_dir, out, provenance, committed=committed, **options)
 
 
+@functools.cache
 def environment() -> Environment:
     """The templates beside this module, with claims' formulas typeset by the filter `formulas`."""
     made = Environment(

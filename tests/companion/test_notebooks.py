@@ -113,9 +113,33 @@ def dry_results(tmp_path_factory):
 def profiles_of(path: Path) -> list[str]:
     """Those beside quick that the notebook has; a broken settings cell must not hide the others' tests."""
     try:
-        return [name for name in notebook.PROFILES if name != "quick" and name in notebooks.settings_of(path)[1]]
+        given = notebooks.settings_of(path)[1]
     except ValueError:
         return ["gpu", "paper"]
+    names = [name for name in notebook.PROFILES if name != "quick" and name in given]
+    if asks_for_its_profile(path):
+        return names
+    replaced = dry_settings(path)
+    runs = {name: {key: value for key, value in given[name].items() if key not in replaced} for name in names}
+    return [name for at, name in enumerate(names) if runs[name] not in [runs[other] for other in names[:at]]]
+
+
+def calls_and_comparisons(path: Path) -> list[ast.Call | ast.Compare]:
+    return [node for source in notebooks.sources(path) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Compare)]
+
+
+def asks_for_its_profile(path: Path) -> bool:
+    """Whether the code branches on the profile's name, so that profiles with the same settings differ all the same."""
+    compared = [node for node in calls_and_comparisons(path) if isinstance(node, ast.Compare)]
+    return any(
+        isinstance(part, ast.Name | ast.Attribute) and "profile" in ast.unparse(part) for node in compared for part in ast.walk(node)
+    )
+
+
+def dry_settings(path: Path) -> set[str]:
+    """The names of the settings that a dry run replaces."""
+    words = [word for node in calls_and_comparisons(path) if isinstance(node, ast.Call) for word in node.keywords if word.arg == "dry"]
+    return {setting.arg for word in words for setting in word.value.keywords if setting.arg}
 
 
 DRY = [

@@ -20,7 +20,7 @@ import toy
 from safetensors import safe_open
 
 from curlnb.experiments.graphs import infograph
-from curlnb.runs import environment, files
+from curlnb.runs import environment, executors, files
 from curlnb.runs.executors import Processes, SweepError
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
@@ -274,8 +274,13 @@ def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_o
     assert list(table["seed_squared"]) == [0, 1, 4]
 
 
-@pytest.mark.parametrize(("name", "said"), [("SIGILL", "announces and does not have"), ("SIGKILL", "killed by SIGKILL, out of memory")])
-def test_workers_that_keep_dying_are_told_with_their_signal(name, said, tmp_path):
+KEEP_DYING = {"SIGILL": ("announces and does not have", 0), "SIGKILL": ("killed by SIGKILL, out of memory", executors.RETRIES)}
+
+
+@pytest.mark.parametrize("name", KEEP_DYING)
+def test_workers_that_keep_dying_are_told_with_their_signal(name, tmp_path, monkeypatch):
+    said, retries = KEEP_DYING[name]
+    monkeypatch.setattr(executors, "RETRIES", retries)  # each starts two processes anew
     with pytest.raises(SweepError, match=said):
         sweep(toy.dying, [{"signal": name}], seeds=[0, 1], store=Store(tmp_path / "runs"), workers=2)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import course
 import course_grading
+import deadly
 import nbformat
 import pytest
-import toy
 from course_hidden import HIDDEN
 from course_wrong_answers import TABULATED, WRONG, wrong
 
@@ -217,8 +217,8 @@ def test_a_hand_in_that_kills_its_grader_costs_the_others_nothing(tmp_path):
     files = [tmp_path / name for name in "abcd"]
     for file in files:
         file.write_text("" if file.name == "b" else "an answer")
-    assert course_grading.of_each(toy.size_or_death, files, 2) == {file: 9 for file in files if file.name != "b"}
-    assert course_grading.of_each(toy.size_or_death, [files[1]], 1) == {}
+    assert course_grading.of_each(deadly.size_or_death, files, 2) == {file: 9 for file in files if file.name != "b"}
+    assert course_grading.of_each(deadly.size_or_death, [files[1]], 1) == {}
 
 
 def test_what_cannot_be_graded_is_said_in_a_line(tmp_path, made, capsys):
