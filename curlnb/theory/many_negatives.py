@@ -9,6 +9,7 @@ Leading batch dimensions are worlds of their own, as in `theory`: rho [..., C], 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -83,9 +84,17 @@ class Collisions(NamedTuple):
 
     none: Tensor  # I+ is empty: 1 - tau_k
     partial: Tensor  # |I+| < k: 1 - tau'
-    distinct: Tensor  # all k + 1 classes differ: the p of the remark in Section 6.1
     tau: Tensor  # tau_1
+    rho: Tensor
     k: int
+
+    @property
+    def distinct(self) -> Tensor:
+        """All k + 1 classes differ, the p of the remark in Section 6.1: (k + 1)! e_{k+1}(rho), e an elementary symmetric sum."""
+        symmetric = [torch.ones_like(self.tau)] + [torch.zeros_like(self.tau) for _ in range(self.k + 1)]  # m! e_m of the classes so far
+        for r in self.rho.unbind(-1):
+            symmetric = [symmetric[0]] + [symmetric[m] + m * r * symmetric[m - 1] for m in range(1, self.k + 2)]
+        return symmetric[-1]
 
     @property
     def tau_k(self) -> Tensor:
@@ -112,14 +121,11 @@ class Collisions(NamedTuple):
 def collisions(rho: Tensor, k: int) -> Collisions:
     """tau_k, tau' and p in closed form, and with them alpha, beta, eta of arora2019, Theorem B.1 and Lemma B.2. rho: [..., C].
 
-    1 - tau_k = sum_c rho_c (1 - rho_c)^k, 1 - tau' = sum_c rho_c (1 - rho_c^k), p = (k + 1)! e_{k+1}(rho), e an elementary symmetric sum.
+    1 - tau_k = sum_c rho_c (1 - rho_c)^k, 1 - tau' = sum_c rho_c (1 - rho_c^k); for p see `Collisions.distinct`.
     """
     _positive(k)
-    symmetric = [torch.ones_like(rho[..., 0])] + [torch.zeros_like(rho[..., 0]) for _ in range(k + 1)]  # m! e_m of the classes so far
-    for r in rho.unbind(-1):
-        symmetric = [symmetric[0]] + [symmetric[m] + m * r * symmetric[m - 1] for m in range(1, k + 2)]
     none, partial = (rho * (1 - rho) ** k).sum(-1), (rho * (1 - rho**k)).sum(-1)
-    return Collisions(none, partial, symmetric[-1], rho.square().sum(-1), k)
+    return Collisions(none, partial, rho.square().sum(-1), rho, k)
 
 
 @dataclass(frozen=True)
@@ -244,15 +250,36 @@ def collision_floor(rho: Tensor, kind: str, k: int) -> Tensor:
     return (rho * per_class).sum(-1)
 
 
-class Sides(NamedTuple):
-    """Theorem B.1 for one representation without Gen_M: left <= middle <= right, each [...].
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """Theorem B.1 for one representation without Gen_M: left <= middle <= right, each [...], computed when it is asked for.
 
     For f_hat, the minimiser of L_un over a class F: left(f_hat) <= middle(f_hat) <= middle(f) <= right(f) for every f in F.
     """
 
-    left: Tensor  # E_T[rho+_min / p_max L_sup^mu(T, f)]
-    middle: Tensor  # (L_un - tau_k E l_{|I+|}(0)) / (1 - tau_k), Eq. 26
-    right: Tensor  # alpha L_un^!= + c' beta s(f)
+    world: World
+    f: Tensor
+    kind: str
+    k: int
+    D_T: Tensor | None
+    constant: float  # c'
+
+    @functools.cached_property
+    def left(self) -> Tensor:
+        """E_T[rho+_min / p_max L_sup^mu(T, f)]."""
+        return task_distribution(self.world.rho, self.k).lowered(task_losses(self.world, self.f, self.kind), self.D_T)
+
+    @functools.cached_property
+    def middle(self) -> Tensor:
+        """(L_un - tau_k E l_{|I+|}(0)) / (1 - tau_k), Eq. 26."""
+        floor = collision_floor(self.world.rho, self.kind, self.k)
+        return (unsupervised(self.world, self.f, self.kind, self.k) - floor) / collisions(self.world.rho, self.k).none
+
+    @functools.cached_property
+    def right(self) -> Tensor:
+        """alpha L_un^!= + c' beta s(f)."""
+        chances, deviation = collisions(self.world.rho, self.k), self.constant * intraclass_deviation(self.world, self.f)
+        return chances.alpha * different_class(self.world, self.f, self.kind, self.k) + chances.beta * deviation
 
 
 def theorem_b1(world: World, f: Tensor, kind: str, k: int, *, D_T: Tensor | None = None, constant: float | None = None) -> Sides:
@@ -262,11 +289,9 @@ def theorem_b1(world: World, f: Tensor, kind: str, k: int, *, D_T: Tensor | None
     constant: c'; by default sqrt 2 for the hinge and sqrt 2 / ln 2 for the logistic loss, as the proof of Lemma A.1 yields.
     """
     check_kind(kind)
-    chances = collisions(world.rho, k)
-    left = task_distribution(world.rho, k).lowered(task_losses(world, f, kind), D_T)
-    middle = (unsupervised(world, f, kind, k) - collision_floor(world.rho, kind, k)) / chances.none
-    deviation = (collision_constant(kind) if constant is None else constant) * intraclass_deviation(world, f)
-    return Sides(left, middle, chances.alpha * different_class(world, f, kind, k) + chances.beta * deviation)
+    _positive(k)
+    check_representation(world, f)
+    return Sides(world, f, kind, k, D_T, collision_constant(kind) if constant is None else constant)
 
 
 # Blocks

@@ -404,7 +404,8 @@ def test_gradients_reach_rho_D_and_f(kind, k):
     inputs = tuple(normal(*shape, seed=26 + i).requires_grad_() for i, shape in enumerate([(3,), (3, 4), (4, 2)]))
 
     def sides(rho_logits, D_logits, f):
-        return torch.stack(theorem_b1(World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1)), f, kind, k))
+        sides = theorem_b1(World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1)), f, kind, k)
+        return torch.stack([sides.left, sides.middle, sides.right])
 
     assert torch.autograd.gradcheck(sides, inputs)
 
