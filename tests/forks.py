@@ -101,7 +101,10 @@ def become(told: dict, fds: list[int]) -> None:
 
 
 def leave(status: int) -> None:
-    """End as Python does, but for taking modules apart: their pages are shared with the process that forks, and would all be copied."""
+    """End as Python does, but for taking modules apart: their pages are shared with the process that forks, and would all be copied.
+
+    Files that are still open are not flushed, and no `__del__` runs.
+    """
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()

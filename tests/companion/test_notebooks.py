@@ -1,6 +1,7 @@
 """Every notebook keeps the house's form, runs at every profile (dry), and says what the papers say in its `paper` settings."""
 
 import ast
+import contextlib
 import csv
 import json
 import re
@@ -111,7 +112,7 @@ def dry_results(tmp_path_factory):
 
 
 def profiles_of(path: Path) -> list[str]:
-    """Those beside quick that the notebook has; a broken settings cell must not hide the others' tests."""
+    """Those beside quick whose dry runs differ; a broken settings cell must not hide the others' tests."""
     try:
         given = notebooks.settings_of(path)[1]
     except ValueError:
@@ -125,7 +126,11 @@ def profiles_of(path: Path) -> list[str]:
 
 
 def calls_and_comparisons(path: Path) -> list[ast.Call | ast.Compare]:
-    return [node for source in notebooks.sources(path) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Compare)]
+    found = []
+    for source in notebooks.sources(path):
+        with contextlib.suppress(SyntaxError):  # a cell with a magic, say
+            found += [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Compare)]
+    return found
 
 
 def asks_for_its_profile(path: Path) -> bool:
@@ -139,7 +144,7 @@ def asks_for_its_profile(path: Path) -> bool:
 def dry_settings(path: Path) -> set[str]:
     """The names of the settings that a dry run replaces."""
     words = [word for node in calls_and_comparisons(path) if isinstance(node, ast.Call) for word in node.keywords if word.arg == "dry"]
-    return {setting.arg for word in words for setting in word.value.keywords if setting.arg}
+    return {setting.arg for word in words for setting in getattr(word.value, "keywords", ()) if setting.arg}
 
 
 DRY = [
