@@ -23,10 +23,11 @@ FORKS = Path(__file__).parent / "tests" / "forks.py"
 
 def pytest_configure(config: pytest.Config) -> None:
     """With several workers, commands and kernels are forks of one process (tests/forks.py); a test or two are sooner done without it."""
-    if not getattr(config.option, "numprocesses", None):
-        return  # one of the workers, too: it inherits the variables
-    keeps = str(2**30)  # what `curlnb.runs.devices.keep_memory` sets: freed tensors are not handed back to the system
-    os.environ |= {"MALLOC_MMAP_THRESHOLD_": keeps, "MALLOC_TRIM_THRESHOLD_": keeps}  # read when a process starts: for those below
+    if not getattr(config.option, "numprocesses", None):  # one of the workers, too: it inherits the variables
+        from curlnb.runs.devices import keep_memory
+
+        keep_memory()  # for the runs that tests compute in this process
+        return
     folder = Path(tempfile.mkdtemp())
     kernel = {"argv": [sys.executable, str(FORKS), "kernel", "{connection_file}"], "display_name": "Python 3", "language": "python"}
     (folder / "kernels" / "python3").mkdir(parents=True)
