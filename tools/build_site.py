@@ -325,7 +325,7 @@ def start_page(table: str, guides: list[str]) -> str:
     """docs/site/index.md with the counts of the ledger and the list of guides put in."""
     parts = {"counts": _raw(table)}
     first = [page for page in ("readme", "night", "cluster") if page in guides]
-    teach = [page for page in guides if page not in (*first, "contributing", "security", "data")]
+    teach = [page for page in guides if page not in (*first, "contributing", "security", "data", "terms")]
     parts |= {
         name: "\n".join(f"{NAMES[page]} <guides/{page}>" if page in NAMES else f"guides/{page}" for page in pages)
         for name, pages in (("run", first), ("teach", teach))
