@@ -256,6 +256,7 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
         for piece in fresh.iterdir():  # benchmarks stay where this reproduction made none
             shutil.rmtree(target / piece.name, ignore_errors=True)
             shutil.move(piece, target / piece.name)
+    read_reference.cache_clear()  # what was read before is no longer what stands there; the next promotion would lose the difference
     for name, path in zip(names, books, strict=True) if profile == "quick" else ():
         write_executed(results / "notebooks" / f"{name}.ipynb", path)
     rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""

@@ -55,7 +55,7 @@ def stream(generator: torch.Generator) -> torch.Generator:
     """What this rank draws its own augmentations from in this step; `generator` itself where there is one process.
 
     All ranks hold one state of torch's CPU generator, which checkpoints keep: a number drawn from it, plus the rank, seeds the step's
-    stream. So the streams differ between ranks and steps, need no state of their own, and a resumed run may have another number of ranks.
+    stream. So the streams differ between ranks and steps, and need no state of their own.
     """
     if ranks() == 1:
         return generator
@@ -232,8 +232,8 @@ def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
 def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
     """`Store.run` by all ranks of a `group` together: the record on rank 0, None on the others.
 
-    The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes from rank 0's checkpoint with
-    any number of ranks. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
+    The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes from rank 0's checkpoint with as many
+    ranks; another number begins anew. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
     cannot be shared.
     """
     refuse(experiment)

@@ -322,6 +322,19 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     assert "small: started" in checkout("reproduce", "notebooks/small.ipynb").stdout  # which adopts nothing
 
 
+def test_a_run_that_was_added_stays_where_a_notebook_that_comes_last_is_renewed_after_it(checkout):
+    """One command promotes twice; the second time must not start from what the first one found."""
+    other = GOOD.replace("PAUSE", "0.0").replace('"small"', '"other"').replace("mine/small", "mine/other").replace("seeds=2", "seeds=1")
+    write_notebook(checkout.root / "notebooks" / "other.ipynb", other, last=True)
+    assert checkout("reproduce").returncode == 0
+    assert checkout("reference").returncode == 0
+    write_notebook(checkout.root / "notebooks" / "small.ipynb", GOOD.replace("PAUSE", "0.0").replace("seeds=2", "seeds=3"))
+    done = checkout("reference", "notebooks/small.ipynb", "notebooks/other.ipynb")
+    assert "other: judged anew" in done.stdout, done.stdout + done.stderr
+    runs = checkout.root / "results" / "reference" / "quick" / "runs" / "toy.regression.jsonl"
+    assert len(runs.read_text().splitlines()) == 3
+
+
 def test_a_notebook_that_fails_is_not_renewed(checkout):
     assert checkout("reproduce").returncode == 0
     assert checkout("reference").returncode == 0
