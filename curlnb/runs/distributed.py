@@ -233,8 +233,8 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
     """`Store.run` by all ranks of a `group` together: the record on rank 0, None on the others.
 
     The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes from rank 0's checkpoint with as many
-    ranks; another number begins anew. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
-    cannot be shared.
+    ranks; another number begins anew. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an
+    experiment that cannot be shared.
     """
     refuse(experiment)
     if ranks() == 1:
