@@ -29,10 +29,11 @@ from curlnb.runs.identity import IdentityError, code_text, package_digest
 from curlnb.runs.source import digest_of, is_ours, module_definitions
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
-_NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern, enum.Enum)
+_NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern)
+_METHODS = (types.FunctionType, property, classmethod, staticmethod, functools.cached_property)
 _UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__", "__slotnames__"} | {
     "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
-    "__dataclass_fields__", "__dataclass_params__", "__parameters__",
+    "__dataclass_fields__", "__dataclass_params__", "__parameters__", "__orig_bases__",
 }  # fmt: skip
 
 
@@ -79,6 +80,10 @@ class _Follower:
             if installed(home):
                 return [home, value.__qualname__]
             return self.type(value, name) if isinstance(value, type) else self.function(value, name)
+        return [*self.content(value, name), *self.own_class(value, name)]
+
+    def content(self, value: Any, name: str) -> list[str]:
+        """What a value holds, whatever its class adds to that."""
         if isinstance(value, torch.Tensor):
             content = value.detach().cpu().contiguous()
             raw = content.view(torch.uint8).numpy().tobytes() if content.dim() else repr(content.item()).encode()
@@ -87,7 +92,7 @@ class _Follower:
             return ["array", str(value.dtype), str(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
         if isinstance(value, torch.Generator):
             return ["generator", hashlib.sha256(value.get_state().numpy().tobytes()).hexdigest()]
-        if isinstance(value, _NAMED):
+        if isinstance(value, (*_NAMED, enum.Enum)):
             return [type(value).__name__, repr(value)]
         if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property | functools.cached_property):
             return [type(value).__name__, str(value.digest)]
@@ -111,9 +116,30 @@ class _Follower:
             return [kind, *(self.digest(each, name) for each in (value.fget, value.fset, value.fdel))]
         if isinstance(value, functools.cached_property):
             return [kind, self.digest(value.func, name)]
-        if callable(inner := getattr(value, "__wrapped__", None)):  # static and class methods, functools.cache and its kin; an Experiment
+        known = installed(type(value).__module__) or is_ours(type(value).__module__)
+        if known and callable(inner := getattr(value, "__wrapped__", None)):  # static and class methods, functools.cache; an Experiment
             return [kind, self.digest(inner, name)]
+        if kind == "_tuplegetter":  # a field of a named tuple
+            return [kind, str(value.__reduce__()[1][0])]
+        if type(value).__module__ == "dataclasses":  # the mark of a default that a factory makes
+            return [kind]
         return self.object(value, name)
+
+    def own_class(self, value: Any, name: str) -> list[str]:
+        """What a class of the user's adds to a list, a tuple, a dict, a tensor, a member of an enumeration and the like."""
+        cls = type(value)
+        if installed(cls.__module__) or is_ours(cls.__module__) or cls.__bases__ == (object,) or not self.extends(cls):
+            return []
+        if isinstance(value, enum.Enum):
+            methods = {key: each for key, each in vars(cls).items() if isinstance(each, _METHODS)}
+            return ["of", *(part for key, each in methods.items() for part in (key, self.digest(each, f"{name}.{key}")))]
+        held = getattr(value, "__dict__", {})
+        return ["of", self.digest(cls, cls.__qualname__), *(self.digest(held[key], f"{name}.{key}") for key in held)]
+
+    @staticmethod
+    def extends(cls: type) -> bool:
+        """Whether instances are told by their content alone: those of other classes are told by class and attributes already."""
+        return issubclass(cls, list | tuple | set | frozenset | Mapping | torch.Tensor | np.ndarray | functools.partial | enum.Enum)
 
     def object(self, value: Any, name: str) -> list[str]:
         """An instance of a class: its class and its attributes, where these are all that it is."""
@@ -130,6 +156,8 @@ class _Follower:
     def type(self, cls: type, name: str) -> list[str]:
         own = [(key, each) for key, each in vars(cls).items() if key not in _UNTOLD and not isinstance(each, types.GetSetDescriptorType)]
         bases = [self.digest(base, f"a base of {name}") for base in cls.__bases__]
+        if not installed(type(cls).__module__):
+            bases.append(self.digest(type(cls), f"the metaclass of {name}"))
         return ["class", *bases, *(part for key, each in own for part in (key, self.digest(each, f"{name}.{key}")))]
 
     def module(self, module: types.ModuleType, name: str) -> list[str]:
@@ -152,6 +180,9 @@ class _Follower:
             parts += [used, self.digest(value, f"{used}, used in {name}")]
         if wrapped := getattr(function, "__wrapped__", None):
             parts.append(self.digest(wrapped, name))
+        for key, value in vars(function).items():
+            if key != "__wrapped__":
+                parts += [key, self.digest(value, f"{name}.{key}")]
         return parts
 
 
@@ -159,6 +190,10 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
     """Global names that code uses, with their values; of a module that is only asked for an attribute, that attribute."""
     steps = list(dis.get_instructions(code))
     for at, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in ("globals", "eval", "exec") and step.argval not in scope:
+            raise IdentityError(
+                f"{code.co_name} calls {step.argval}(), and what that reads cannot be followed into a run's key: use the names themselves"
+            )
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:
             yield _attribute(step.argval, scope[step.argval], steps[at + 1 :])
         elif step.opname == "IMPORT_NAME" and not installed(step.argval):

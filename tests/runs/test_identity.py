@@ -318,6 +318,44 @@ def test_different_values_have_different_digests(one, other):
     assert follow(one, "one") == follow(one, "again")
 
 
+OWN = {  # what a cell may hold, with NUMBER in the place of what is changed
+    "a function's attribute": "def own(x):\n    return x * own.t\nown.t = NUMBER",
+    "a list's method": "class L(list):\n    def f(self):\n        return NUMBER\nown = L([1])",
+    "a list's attribute": "class L(list):\n    pass\nown = L([1])\nown.t = NUMBER",
+    "a dictionary's method": "class D(dict):\n    def f(self):\n        return NUMBER\nown = D(a=1)",
+    "a named tuple's method": "class P(NamedTuple):\n    x: int\n    def f(self):\n        return NUMBER\nown = P(1)",
+    "a named tuple's default": "class P(NamedTuple):\n    x: int = NUMBER\nown = P",
+    "an enumeration's method": "class E(enum.Enum):\n    A = 1\n    def f(self):\n        return NUMBER\nown = E.A",
+    "a tensor's method": "class T(torch.Tensor):\n    def f(self):\n        return NUMBER\nown = torch.zeros(2).as_subclass(T)",
+    "a wrapper's call": "class W:\n    __wrapped__ = len\n    def __call__(self, x):\n        return NUMBER\nown = W()",
+    "a metaclass's method": "class M(type):\n    def f(cls):\n        return NUMBER\nclass C(metaclass=M):\n    pass\nown = C",
+    "a factory's class": "@dataclass\nclass C:\n    x: list = field(default_factory=list)\n    t: int = NUMBER\nown = C()",
+    "a generic class": "class G(Generic[T]):\n    def f(self):\n        return NUMBER\nown = G()",
+}
+
+
+def run_cell(source):
+    before = (
+        "import enum, torch\nfrom dataclasses import dataclass, field\nfrom typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\n"
+    )
+    scope = {"__name__": "cell"}
+    exec(before + source, scope)
+    return scope["own"]
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_what_a_cell_changes_anywhere_changes_the_digest(what):
+    one, again, other = (follow(run_cell(OWN[what].replace("NUMBER", number)), "own") for number in ("1", "1", "2"))
+    assert one == again
+    assert one != other
+
+
+@pytest.mark.parametrize("name", ["globals", "eval"])
+def test_a_function_that_reads_names_unseen_is_refused(name):
+    with pytest.raises(IdentityError, match=rf"own calls {name}\(\), and what that reads cannot be followed .*: use the names themselves"):
+        follow(run_cell(f"def own(x):\n    return {name}()"), "own")
+
+
 def test_a_value_that_holds_itself_is_followed_once():
     around: list = []
     around.append(around)
