@@ -29,7 +29,12 @@ from curlnb.runs.identity import IdentityError, code_text, package_digest
 from curlnb.runs.source import digest_of, is_ours, module_definitions
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
-_NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern)
+_NAMED = (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, PurePath, re.Pattern, enum.Enum)
+_CONTENT = (
+    list, tuple, set, frozenset, Mapping, torch.Tensor, np.ndarray, enum.Enum, functools.partial, property, functools.cached_property,
+)  # fmt: skip
+"""What is told by what it holds; what a class of the user's adds is told beside it."""
+_UNSEEN = ("globals", "eval", "exec", "__import__")  # built-in functions, behind which names cannot be seen
 _METHODS = (types.FunctionType, property, classmethod, staticmethod, functools.cached_property)
 _UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__", "__slotnames__"} | {
     "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
@@ -92,7 +97,7 @@ class _Follower:
             return ["array", str(value.dtype), str(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
         if isinstance(value, torch.Generator):
             return ["generator", hashlib.sha256(value.get_state().numpy().tobytes()).hexdigest()]
-        if isinstance(value, (*_NAMED, enum.Enum)):
+        if isinstance(value, _NAMED):
             return [type(value).__name__, repr(value)]
         if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(told, property | functools.cached_property):
             return [type(value).__name__, str(value.digest)]
@@ -128,18 +133,13 @@ class _Follower:
     def own_class(self, value: Any, name: str) -> list[str]:
         """What a class of the user's adds to a list, a tuple, a dict, a tensor, a member of an enumeration and the like."""
         cls = type(value)
-        if installed(cls.__module__) or is_ours(cls.__module__) or cls.__bases__ == (object,) or not self.extends(cls):
+        if not isinstance(value, _CONTENT) or installed(cls.__module__) or is_ours(cls.__module__):
             return []
         if isinstance(value, enum.Enum):
             methods = {key: each for key, each in vars(cls).items() if isinstance(each, _METHODS)}
             return ["of", *(part for key, each in methods.items() for part in (key, self.digest(each, f"{name}.{key}")))]
         held = getattr(value, "__dict__", {})
         return ["of", self.digest(cls, cls.__qualname__), *(self.digest(held[key], f"{name}.{key}") for key in held)]
-
-    @staticmethod
-    def extends(cls: type) -> bool:
-        """Whether instances are told by their content alone: those of other classes are told by class and attributes already."""
-        return issubclass(cls, list | tuple | set | frozenset | Mapping | torch.Tensor | np.ndarray | functools.partial | enum.Enum)
 
     def object(self, value: Any, name: str) -> list[str]:
         """An instance of a class: its class and its attributes, where these are all that it is."""
@@ -190,7 +190,7 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
     """Global names that code uses, with their values; of a module that is only asked for an attribute, that attribute."""
     steps = list(dis.get_instructions(code))
     for at, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in ("globals", "eval", "exec") and step.argval not in scope:
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _UNSEEN and step.argval not in scope:
             raise IdentityError(
                 f"{code.co_name} calls {step.argval}(), and what that reads cannot be followed into a run's key: use the names themselves"
             )

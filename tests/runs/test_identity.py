@@ -326,6 +326,7 @@ OWN = {  # what a cell may hold, with NUMBER in the place of what is changed
     "a named tuple's method": "class P(NamedTuple):\n    x: int\n    def f(self):\n        return NUMBER\nown = P(1)",
     "a named tuple's default": "class P(NamedTuple):\n    x: int = NUMBER\nown = P",
     "an enumeration's method": "class E(enum.Enum):\n    A = 1\n    def f(self):\n        return NUMBER\nown = E.A",
+    "a property's class": "class R(property):\n    def f(self):\n        return NUMBER\nclass C:\n    x = R(len)\nown = C()",
     "a tensor's method": "class T(torch.Tensor):\n    def f(self):\n        return NUMBER\nown = torch.zeros(2).as_subclass(T)",
     "a wrapper's call": "class W:\n    __wrapped__ = len\n    def __call__(self, x):\n        return NUMBER\nown = W()",
     "a metaclass's method": "class M(type):\n    def f(cls):\n        return NUMBER\nclass C(metaclass=M):\n    pass\nown = C",
@@ -350,7 +351,7 @@ def test_what_a_cell_changes_anywhere_changes_the_digest(what):
     assert one != other
 
 
-@pytest.mark.parametrize("name", ["globals", "eval"])
+@pytest.mark.parametrize("name", ["globals", "eval", "__import__"])
 def test_a_function_that_reads_names_unseen_is_refused(name):
     with pytest.raises(IdentityError, match=rf"own calls {name}\(\), and what that reads cannot be followed .*: use the names themselves"):
         follow(run_cell(f"def own(x):\n    return {name}()"), "own")
