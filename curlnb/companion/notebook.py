@@ -19,7 +19,6 @@ from curlnb.runs.devices import keep_memory
 from curlnb.runs.files import make_folder, write_atomically
 from curlnb.runs.store import Store, default_store
 
-PROFILES = tuple(reversed(ledgers.PROFILES))  # the quickest first
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
 """Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set none."""
@@ -146,7 +145,7 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     """
     columns = ["experiment", "identity", "device", "seconds", "origin"]
     runs = pd.concat([table.reindex(columns=columns) for table in tables]).fillna({"origin": "computed"}).drop_duplicates("identity")
-    by = ["experiment", "device", "origin"] if (runs["origin"] == "reference").any() else ["experiment", "device"]
+    by = ["experiment", "device", "origin"] if (runs["origin"] != "computed").any() else ["experiment", "device"]
     grouped = runs.groupby(by)["seconds"]
     return pd.DataFrame({"runs": grouped.count(), "seconds a run": grouped.mean().round(1), "seconds": grouped.sum().round(1)})
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, typeset
 from curlnb.companion.formatting import MARKS, NOT_RUN
-from curlnb.companion.report_notebooks import duration, extract_figures, name_of, notebooks, read_json, read_or_say
+from curlnb.companion.report_notebooks import duration, extract_figures, json_if_there, notebooks, read_or_say, short_name
 from curlnb.runs.files import write_atomically
 
 PAPER_TITLES = {
@@ -78,7 +78,7 @@ def write_committed(reference_dir: Path, committed: Path, out: Path, profile: st
     for path in sorted(committed.rglob("*.ipynb")):
         if ".ipynb_checkpoints" not in path.parts:
             extract_figures(path, folder / "figures" / path.relative_to(committed).with_suffix(""))
-    provenance = read_json(reference_dir / profile / "provenance.json")
+    provenance = json_if_there(reference_dir / profile / "provenance.json")
     return write_report(folder, reference_dir, out, provenance, committed=committed, **options)
 
 
@@ -147,9 +147,9 @@ def _page(
     sides = [{row["id"]: row for row in ledger.records(rows)} for rows in (here, reference.get(profile, ledger.frame([])))]
     rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
     rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
-    status = read_or_say(problems, results / "status.json", read_json, nothing)
-    source = dict(provenance) if provenance is not None else read_or_say(problems, results / "provenance.json", read_json, nothing)
-    sources = {name: read_or_say(problems, references / name / "provenance.json", read_json, nothing) for name in ledger.PROFILES}
+    status = read_or_say(problems, results / "status.json", json_if_there, nothing)
+    source = dict(provenance) if provenance is not None else read_or_say(problems, results / "provenance.json", json_if_there, nothing)
+    sources = {name: read_or_say(problems, references / name / "provenance.json", json_if_there, nothing) for name in ledger.PROFILES}
     judged = best if committed else pd.concat([here, own])
     folder = committed or results / "notebooks"
     shown = notebooks(results, folder, base, judged, status, problems, links)
@@ -183,7 +183,7 @@ def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[s
     return {
         **{name: row[name] for name in words},
         **_side(row, row),
-        "notebook": name_of(row["notebook"]),
+        "notebook": short_name(row["notebook"]),
         "by": PAPER_TITLES[row["paper"]].partition(" (")[0],
         "claimed": formatting.claimed_text(row),
         "mean": None if pd.isna(row["mean"]) else row["mean"],

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from curlnb.companion import notebooks as books
+from curlnb.runs.files import read_json
 
 MOST_ROWS = 200  # of a table on the page; the CSV has the rest
 _IMAGES = (".svg", ".png")
@@ -36,9 +37,9 @@ def notebooks(
     One that was run by hand, and so has no executed copy in `folder`, has the title and the alternative texts of the checkout's.
     """
     found = (path for path in sorted(folder.rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts)
-    executed = {name_of(path.relative_to(folder).as_posix()): path for path in found}
-    states = {name_of(name): state for name, state in status.items()}
-    known = {*executed, *states, *map(name_of, filter(None, claims["notebook"]))}
+    executed = {short_name(path.relative_to(folder).as_posix()): path for path in found}
+    states = {short_name(name): state for name, state in status.items()}
+    known = {*executed, *states, *map(short_name, filter(None, claims["notebook"]))}
     places = {books.name_of(path): path for path in books.find()} | executed
     words: dict[str, dict[str, str]] = {}
     owned: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
@@ -60,7 +61,7 @@ def notebooks(
         state = states.get(name, {})
         log = state.get("log") or ""
         log_path = next((path for path in (results / log, results.parent.parent / log) if path.exists()), None)  # `/` keeps an absolute log
-        judged = claims[[name_of(notebook) == name for notebook in claims["notebook"]]]
+        judged = claims[[short_name(notebook) == name for notebook in claims["notebook"]]]
         shown.append(
             {
                 "name": name,
@@ -80,7 +81,7 @@ def notebooks(
     return shown
 
 
-def name_of(notebook: str) -> str:
+def short_name(notebook: str) -> str:
     """'notebooks/2_dcl/5.1_figure4_images.ipynb' and '2_dcl/5.1_figure4_images' are one notebook."""
     return notebook.removeprefix("notebooks/").removesuffix(".ipynb")
 
@@ -176,20 +177,15 @@ def _short(column: list[str]) -> list[str]:
 
 
 def _anchor(name: str) -> str:
-    return "notebook-" + re.sub(r"[^\w.-]", "-", name_of(name))
+    return "notebook-" + re.sub(r"[^\w.-]", "-", short_name(name))
 
 
 def _link(path: Path, base: Path) -> str:
     return quote(Path(os.path.relpath(path, base)).as_posix())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    value = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds {type(value).__name__}, not an object")
-    return value
+def json_if_there(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
 
 
 def read_or_say(problems: list[str], path: Path, get: Callable[[Path], T], otherwise: T) -> T:

@@ -26,7 +26,7 @@ METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
 FEW = 0.1  # share of the labels of which `few_` metrics take the means (arora2019, Section 8.1: 50 of 500 labels a class)
 
-Objective = Callable[[Tensor, torch.Generator], Tensor]
+BlockObjective = Callable[[Tensor, torch.Generator], Tensor]
 """From embedded blocks [blocks, size, d], size = b + 1 points of one class each, to a mean loss."""
 
 
@@ -106,7 +106,7 @@ def train_and_measure(
     blocks: LatentBlocks,
     optimisation: Accelerated,
     measures: Measures,
-    objective: Objective | None = None,
+    objective: BlockObjective | None = None,
 ) -> dict[str, Any]:
     """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average tasks.
 

@@ -200,7 +200,7 @@ def group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-class _Follower(Run):
+class _OtherRank(Run):
     """What a rank other than 0 sees of the store: it reads the checkpoint, rank 0 alone writes."""
 
     def progress(self, done: float, total: float, **values: float) -> None:
@@ -249,5 +249,5 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
     if _tell(False):
         torch.manual_seed(seed)
         with in_force(full, default_device()):
-            experiment.call(store.begin(experiment, full, seed, _Follower), full, seed)
+            experiment.call(store.begin(experiment, full, seed, _OtherRank), full, seed)
     return None

@@ -99,7 +99,7 @@ def dry() -> bool:
     return os.environ.get("CURLNB_DRY") == "1"
 
 
-def ranks() -> int:
+def world_size() -> int:
     """Processes that torchrun started for one run, 1 without it."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 

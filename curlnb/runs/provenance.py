@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from curlnb.runs import devices
-from curlnb.runs.environment import WITHOUT_TILES, dry, home, ranks, reference_folder, threads
+from curlnb.runs.environment import WITHOUT_TILES, dry, home, reference_folder, threads, world_size
 from curlnb.runs.files import read_json
 
 
@@ -36,9 +36,15 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "tf32": device.type == "cuda" and precision == "tf32",
         "compiled": compiled,
         "threads": threads() if device.type == "cpu" else None,
-        "ranks": ranks(),
+        "ranks": world_size(),
         "torch": torch.__version__.split("+")[0],
     }
+
+
+def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+    """What of a record's numerics `made` differs from those that the same run would have here, as in ["threads 4", "torch 2.9.0"]."""
+    here = numerics(parameters)
+    return [f"{name} {value}" for name, value in made.items() if value != here.get(name)]
 
 
 @functools.cache

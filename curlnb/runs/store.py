@@ -100,13 +100,13 @@ class Store:
         return run
 
     def find(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
-        """The finished run's record, or None. Its "origin" says whether it was "computed" here or adopted from the "reference"."""
+        """The finished run's record, or None. Its "origin": "computed" here, or adopted from the "reference", with what other numerics."""
         if not self.reference_only and (record := self._own(experiment, parameters, seed)):
             return record | {"origin": "computed"}
         if self.reference is not None:
             found = read_reference(self.reference / f"{experiment.name}.jsonl").get(experiment.identity(parameters, seed))
             if found is not None and (self.reference_only or found["code"] == experiment.code):
-                return found | {"origin": "reference"}
+                return found | {"origin": ", ".join(["reference", *provenance.other_numerics(found["numerics"], parameters)])}
             if not self.reference_only and environment.adopt_any() and (record := self._of_other_numerics(experiment, parameters, seed)):
                 return record | {"origin": "computed"}
         if self.reference_only:

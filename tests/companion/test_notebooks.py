@@ -117,7 +117,7 @@ def profiles_of(path: Path) -> list[str]:
         given = notebooks.settings_of(path)[1]
     except ValueError:
         return ["gpu", "paper"]
-    names = [name for name in notebook.PROFILES if name != "quick" and name in given]
+    names = [name for name in reversed(ledger.PROFILES) if name != "quick" and name in given]
     if asks_for_its_profile(path):
         return names
     replaced = dry_settings(path)
@@ -211,7 +211,7 @@ def test_metadata_says_what_the_code_needs(path):
 
 
 def test_what_make_data_fetches_is_what_the_settings_name():
-    needed = {profile: {name for path in NOTEBOOKS for name in notebooks.data_of(path, profile)} for profile in notebook.PROFILES}
+    needed = {profile: {name for path in NOTEBOOKS for name in notebooks.data_of(path, profile)} for profile in ledger.PROFILES}
     fetched = {name for name in needed["quick"] if datasets.available(name) != "embedded"}
     assert fetched == {"MPQA", "MSRP"}, "quick needs no network: these two tasks may not be committed, and are passed over where absent"
     assert not {name for name in needed["paper"] if name.endswith("-mini")}
@@ -253,7 +253,7 @@ def test_a_saved_table_keeps_the_names_of_its_rows_and_no_bare_count(tmp_path, m
 
 
 def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
-    profiles = {name: dict(epochs=9, beta=[0, 1]) for name in notebook.PROFILES}
+    profiles = {name: dict(epochs=9, beta=[0, 1]) for name in ledger.PROFILES}
     assert notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles).epochs == 9
     monkeypatch.setenv("CURLNB_DRY", "1")
     dry = notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from curlnb.evaluation import (
     ProbeResult,
@@ -308,6 +309,9 @@ class TestLinearProbe:
         ours = linear_probe(x, y, x_test, y_test, C=0.3)
         assert ours.accuracy == pytest.approx(theirs.score(x_test.double().numpy(), y_test.numpy()), abs=1 / 200 + 1e-9)
         assert ours.iterations == pytest.approx(theirs[-1].n_iter_[0], abs=3)
+        scores = F.pad(x_test, (0, 1), value=1.0).double() @ probes._logistic(x, y, 0.3)[0].T.double()
+        theirs_log = torch.from_numpy(theirs.predict_log_proba(x_test.double().numpy()))
+        assert torch.allclose(scores.log_softmax(1), theirs_log, atol=1e-6), "the coefficients are theirs"
 
     @pytest.mark.parametrize("classes", [2, 5])
     def test_tensors_handed_to_scikit_learn_give_the_same_fit(self, classes):

@@ -19,6 +19,7 @@ import torch
 import toy
 from safetensors import safe_open
 
+from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, executors, files
 from curlnb.runs.executors import Processes, SweepError
@@ -245,6 +246,10 @@ def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_a
     table = sweep(infograph, grid, workers=0)
     assert list(table["origin"]) == ["reference", "computed"]
     assert table["svm"][0] == record["metrics"]["svm"]
+    monkeypatch.setenv("CURLNB_THREADS", "3")
+    other = sweep(infograph, grid[:1], workers=0)
+    assert list(other["origin"]) == ["reference, threads 1"], "its numerics are said where they are not those of here"
+    assert list(notebook.compute(other).index) == [("graphs.infograph", "cpu", "reference, threads 1")]
     monkeypatch.setenv("CURLNB_ADOPT", "0")
     assert default_store().find(infograph, record["parameters"], record["seed"]) is None
 
