@@ -99,12 +99,12 @@ def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFra
 def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") -> None:
     """Write `figure` to <results>/figures/<notebook>-<name>.svg and show it here.
 
-    alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the picture to the web page.
+    alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the picture and its name to the web page.
     """
     path = _place(settings, "figures", name, "svg")
     write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     if alt:
-        display(figure, metadata={"image/png": {"alt": alt}})
+        display(figure, metadata={"image/png": {"alt": alt, "name": name}})
         plt.close(figure)  # else the cell would show it once more
 
 

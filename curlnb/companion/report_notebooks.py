@@ -1,6 +1,5 @@
 """What the report page shows of notebooks: their state, their figures with alternative texts, their tables."""
 
-import ast
 import base64
 import csv
 import json
@@ -108,33 +107,17 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _figures_of(path: Path) -> list[tuple[str, str, str]]:
-    """A notebook's figures in order: the name that its code saves each by, else its number; its alternative text; the PNG in base 64."""
+    """A notebook's figures in order: the name under which `save_figure` saved each, else its number; alternative text; PNG in base 64."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        figures: list[tuple[str, str, str]] = []
-        for cell in cells:
-            names = _saved("".join(cell["source"])) if cell["cell_type"] == "code" else []
-            pictures = [output for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
-            for at, output in enumerate(pictures):
-                alt = output.get("metadata", {}).get("image/png", {}).get("alt", "")
-                name = names[at] if len(names) == len(pictures) else f"figure {len(figures) + 1}"
-                figures.append((name, str(alt), "".join(output["data"]["image/png"])))
-        return figures
+        outputs = [output for cell in cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
+        about = [output.get("metadata", {}).get("image/png", {}) for output in outputs]
+        return [
+            (str(said.get("name", f"figure {at}")), str(said.get("alt", "")), "".join(output["data"]["image/png"]))
+            for at, (said, output) in enumerate(zip(about, outputs, strict=True), start=1)
+        ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
-
-
-def _saved(source: str) -> list[str]:
-    """The names that a cell's calls of save_figure give, in order."""
-    try:
-        calls = [
-            node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("save_figure")
-        ]
-    except SyntaxError:  # a cell with a magic, say
-        return []
-    calls = [call for call in calls if ast.unparse(call.func).endswith("save_figure")]
-    names = [call.args[2].value for call in calls if len(call.args) > 2 and isinstance(call.args[2], ast.Constant)]
-    return [str(name) for name in names] if len(names) == len(calls) else []
 
 
 def _alternative_texts(path: Path) -> dict[str, str]:

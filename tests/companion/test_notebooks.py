@@ -92,12 +92,13 @@ class TestLesson:
         lines = [line for source in own for line in source.splitlines() if line.strip()]
         assert words >= 6 * len(lines), f"{words} words on {len(lines)} lines of code"
 
-    def test_figures_have_alternative_text(self, path):
+    def test_figures_have_a_name_and_an_alternative_text(self, path):
         for cell in cells_of(path):
             for output in cell.get("outputs", []):
                 if "image/png" in output.get("data", {}):
-                    alt = output.get("metadata", {}).get("image/png", {}).get("alt", "")
-                    assert len(alt.split()) >= 5, "".join(cell["source"])[:80]
+                    about = output.get("metadata", {}).get("image/png", {})
+                    assert about.get("name"), "".join(cell["source"])[:80]
+                    assert len(about.get("alt", "").split()) >= 5, "".join(cell["source"])[:80]
 
     def test_an_exercise_is_a_task_a_solution_and_a_check(self, path):
         order = [tag for _, tags in code_of(path) for tag in ("exercise", "solution", "check") if tag in tags]
