@@ -141,7 +141,8 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     """What the runs behind the notebook's tables cost: how many, seconds of each and in all, on which device.
 
     A run that several tables share, or that another notebook trained first, is counted once, with the seconds that it took then. Where
-    runs were taken from the committed reference, and not computed here, a further level "origin" of the index tells them apart.
+    runs were taken from the committed reference, and not computed here, a further level "origin" of the index tells them apart, and says
+    which of their numerics (device, precision, threads, torch) are not those of this machine.
     """
     columns = ["experiment", "identity", "device", "seconds", "origin"]
     runs = pd.concat([table.reindex(columns=columns) for table in tables]).fillna({"origin": "computed"}).drop_duplicates("identity")

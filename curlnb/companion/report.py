@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, typeset
 from curlnb.companion.formatting import MARKS, NOT_RUN
-from curlnb.companion.report_notebooks import duration, extract_figures, json_if_there, notebooks, read_or_say, short_name
-from curlnb.runs.files import write_atomically
+from curlnb.companion.report_notebooks import duration, extract_figures, notebooks, read_or_say, short_name
+from curlnb.runs.files import json_if_there, write_atomically
 
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",

@@ -14,7 +14,6 @@ from urllib.parse import quote
 import pandas as pd
 
 from curlnb.companion import notebooks as books
-from curlnb.runs.files import read_json
 
 MOST_ROWS = 200  # of a table on the page; the CSV has the rest
 _IMAGES = (".svg", ".png")
@@ -165,10 +164,6 @@ def _anchor(name: str) -> str:
 
 def _link(path: Path, base: Path) -> str:
     return quote(Path(os.path.relpath(path, base)).as_posix())
-
-
-def json_if_there(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
 
 
 def read_or_say(problems: list[str], path: Path, get: Callable[[Path], T], otherwise: T) -> T:

@@ -163,6 +163,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def json_if_there(path: Path) -> dict[str, Any]:
+    """The same, empty where there is no file."""
+    return read_json(path) if path.exists() else {}
+
+
 def plain(text: str) -> str:
     """Without what could steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

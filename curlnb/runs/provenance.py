@@ -13,7 +13,7 @@ import torch
 
 from curlnb.runs import devices
 from curlnb.runs.environment import WITHOUT_TILES, dry, home, reference_folder, threads, world_size
-from curlnb.runs.files import read_json
+from curlnb.runs.files import json_if_there
 
 
 def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
     """What of a record's numerics `made` differs from those that the same run would have here, as in ["threads 4", "torch 2.9.0"]."""
     here = numerics(parameters)
-    return [f"{name} {value}" for name, value in made.items() if value != here.get(name)]
+    return [f"{name} {made.get(name, 'of this project')}" for name in {**made, **here} if made and made.get(name) != here.get(name)]
 
 
 @functools.cache
@@ -69,8 +69,7 @@ def _cpu_name() -> str:
 
 def of_reference(profile: str) -> dict[str, Any]:
     """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
-    path = reference_folder() / profile / "provenance.json"
-    return read_json(path) if path.exists() else {}
+    return json_if_there(reference_folder() / profile / "provenance.json")
 
 
 @functools.cache

@@ -106,7 +106,7 @@ class Store:
         if self.reference is not None:
             found = read_reference(self.reference / f"{experiment.name}.jsonl").get(experiment.identity(parameters, seed))
             if found is not None and (self.reference_only or found["code"] == experiment.code):
-                return found | {"origin": ", ".join(["reference", *provenance.other_numerics(found["numerics"], parameters)])}
+                return found | {"origin": ", ".join(["reference", *provenance.other_numerics(found.get("numerics", {}), parameters)])}
             if not self.reference_only and environment.adopt_any() and (record := self._of_other_numerics(experiment, parameters, seed)):
                 return record | {"origin": "computed"}
         if self.reference_only:

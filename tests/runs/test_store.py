@@ -25,7 +25,7 @@ from curlnb.runs import environment, executors, files
 from curlnb.runs.executors import Processes, SweepError
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
-from curlnb.runs.provenance import numerics
+from curlnb.runs.provenance import numerics, other_numerics
 from curlnb.runs.store import Store, default_store, read_reference
 from curlnb.runs.sweep import sweep
 
@@ -269,6 +269,8 @@ def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
     assert "instructions" not in usual  # so that runs made before this was asked keep their keys
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert numerics({}) == usual | {"instructions": "AVX2"}
+    assert other_numerics(usual, {}) == ["instructions of this project"]
+    assert other_numerics({}, {}) == [], "a record from before numerics were kept says nothing of them"
 
 
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
