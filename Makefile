@@ -26,7 +26,6 @@ reproduce: setup     ## run the notebooks and write results/PROFILE/report.html;
 test: setup          ## style, types, unit tests, every notebook on the reference runs, a sample of runs computed again
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval-lax -p no:cacheprovider tests notebooks
 
 bench: setup         ## measure speed as ratios in one run

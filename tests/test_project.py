@@ -25,6 +25,12 @@ def bootstrap():
     return module
 
 
+def test_types():
+    """mypy, as one of the tests: alone, before them, it would keep one core busy and leave the other idle for half a minute."""
+    checked = subprocess.run([sys.executable, "-m", "mypy"], cwd=HOME, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_conda_and_binder_agree_with_pyproject():
     """conda-forge's CPU build of PyTorch in the ranges of pyproject.toml, all else by pip, which finds torch there."""
     listed = yaml.safe_load((HOME / "environment.yml").read_text())
