@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SLOW = "test_every_profile_runs_dry test_types test_site test_reproduce test_devices test_cluster test_distributed kill learns".split()
+SLOW = (
+    "test_every_profile_runs_dry",
+    "test_types",
+    "test_site",
+    "test_reproduce",
+    "test_devices",
+    "test_cluster",
+    "test_distributed",
+    "kill",
+    "learns",
+)
 """What takes longest comes early, so that no worker waits at the end for the other's last test."""
 
 ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check")}
