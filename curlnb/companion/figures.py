@@ -217,8 +217,8 @@ def means_with_intervals(
             mean, low, high = mean_and_interval(values)
             at.append(places.index(place) + offsets[arm])
             means.append(mean)
-            below.append(mean - low)
-            above.append(high - mean)
+            below.append(mean - low if len(values) > 1 else np.nan)
+            above.append(high - mean if len(values) > 1 else np.nan)
         colour = colours[i] if colours is not None else f"C{i}"
         axis.errorbar(at, means, yerr=[below, above], fmt="o-" if joined else "o", color=colour, ms=4.5, lw=1.3, capsize=3, label=str(arm))
     axis.set_xticks(range(len(places)), [str(place) for place in places])
