@@ -50,7 +50,7 @@ def test_a_single_run_has_no_interval():
     assert figures.means_with_intervals(axis, rows, "k", "accuracy", "arm") == {"a": 0.0}
     (_, caps, (bars,)) = axis.containers[0]
     assert not any(np.isfinite(segment).all() for segment in bars.get_segments() if len(segment))
-    assert not any(np.isfinite(cap.get_ydata()).any() for cap in caps)  # a cap would say that the interval has no width
+    assert not any(np.isfinite(np.asarray(cap.get_ydata(), float)).any() for cap in caps)  # a cap would say that the interval has no width
     plt.close(figure)
 
 
