@@ -225,7 +225,7 @@ def _minutes(profile: str) -> str:
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
     built_for = {
-        "quick": "one to three hours of two cores",
+        "quick": "half an hour to an hour of two cores",
         "night": "a night of two cores",
         "gpu": "at most 10 a run on a data-centre GPU",
         "paper": "days of one GPU a figure",
