@@ -169,6 +169,14 @@ def interval(x: pd.Series) -> tuple[float, float]:
     return mean_and_interval(x)[1:]
 
 
+def signed(differences: pd.Series, digits: int = 2) -> str:
+    """'+1.17 [+0.68, +1.66]': the mean difference and its 95% t interval; a single one stands alone, and none are an empty text."""
+    if differences.empty:
+        return ""
+    mean, low, high = mean_and_interval(differences)
+    return f"{mean:+.{digits}f}" + f" [{low:+.{digits}f}, {high:+.{digits}f}]" * (len(differences) > 1)
+
+
 def search_progress(histories: Mapping[str, np.ndarray], what: str, limit: float, title: str) -> Figure:
     """The best value that a search has found after each step, a line for each of several searches, and the limit claimed."""
     figure, axis = plt.subplots(figsize=(8, 3.6))

@@ -91,9 +91,25 @@ def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFra
     The index is written if it has a name or holds names; one that only counts the rows is not.
     """
     path = _place(settings, "tables", name, "csv")
-    index = any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(table.index)
+    index = _has_named_rows(table)
     write_atomically(path, lambda file: table.to_csv(file, index=index, float_format="%.6g", lineterminator="\n"))
     return table
+
+
+def _has_named_rows(table: pd.DataFrame) -> bool:
+    return any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(table.index)
+
+
+def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.DataFrame]:
+    """Save `table` as `save_table` does, and give it by its profile, behind the night's committed one where that is better evidence.
+
+    {"night": ..., "quick": ...} at quick, where a night's table is committed; {"gpu": ...} at gpu. The first is what the notebook tells.
+    Rows that have names get them as columns, as in the file.
+    """
+    save_table(settings, table, name)
+    tables = {settings.profile: table.reset_index() if _has_named_rows(table) else table}
+    better = elsewhere(settings, name, "night") if "night" in ledgers.better_than(settings.profile) else None
+    return tables if better is None else {"night": better} | tables
 
 
 def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") -> None:

@@ -131,3 +131,9 @@ def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():
     framed = [all(to_rgba(spine.get_edgecolor()) == to_rgba(figures.RED) for spine in axis.spines.values()) for axis in figure.axes]
     assert framed == [False] * 4 + [True, False]
     plt.close(figure)
+
+
+def test_differences_are_said_with_their_sign_and_interval():
+    assert figures.signed(pd.Series([1.0, 2.0, 3.0])) == "+2.00 [-0.48, +4.48]"
+    assert figures.signed(pd.Series([-1.25]), digits=1) == "-1.2"
+    assert figures.signed(pd.Series(dtype=float)) == ""

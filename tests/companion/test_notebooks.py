@@ -253,6 +253,25 @@ def test_a_saved_table_keeps_the_names_of_its_rows_and_no_bare_count(tmp_path, m
         assert (tmp_path / "quick" / "tables" / f"x-{name}.csv").read_text().splitlines()[0] == head
 
 
+def test_a_table_stands_behind_the_nights_where_that_is_better_evidence(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    committed = tmp_path / "reference" / "night" / "tables" / "x-gains.csv"
+    monkeypatch.setattr(environment, "reference_folder", lambda: tmp_path / "reference")
+    table = pd.Series({"hard": 1.5}, name="gain").rename_axis("arm").to_frame()
+
+    def tables_at(profile):
+        found = notebook.beside(notebook.settings("x", profile, **{profile: {}}), table, "gains")
+        assert (tmp_path / profile / "tables" / "x-gains.csv").read_text() == "arm,gain\nhard,1.5\n"
+        assert found[profile].to_dict("records") == [{"arm": "hard", "gain": 1.5}]
+        return list(found)
+
+    assert tables_at("quick") == ["quick"]
+    committed.parent.mkdir(parents=True)
+    committed.write_text("arm,gain\nhard,1\n")
+    assert [tables_at(profile) for profile in ("quick", "night", "gpu", "paper")] == [["night", "quick"], ["night"], ["gpu"], ["paper"]]
+    assert notebook.beside(notebook.settings("x", "quick", quick={}), table, "gains")["night"].columns.tolist() == ["arm", "gain"]
+
+
 def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
     profiles = {name: dict(epochs=9, beta=[0, 1]) for name in ledger.PROFILES}
     assert notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles).epochs == 9
