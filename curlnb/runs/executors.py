@@ -1,20 +1,21 @@
 """Where a sweep's runs are computed: in this process, in local processes, or on a Dask cluster (`cluster`). One interface for all.
 
-The local processes are a plain pool, not a local Dask cluster: both take the seconds that importing torch takes, and the pool needs no
-scheduler, port or extra package, and ends with its parent.
+The local processes are a plain pool, not a local Dask cluster, which would need a scheduler, ports and an extra package, and does not end
+with its parent.
 """
 
 import os
 import platform
 import signal
+import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
@@ -25,6 +26,9 @@ from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Record, Store
 
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
+
+PRELOADED = ("torch", "torch._dynamo", "pandas")
+"""What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes five seconds."""
 
 WHY_DEAD = (
     "a worker process was killed{}, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
@@ -100,7 +104,7 @@ class Processes:
             for other in self._pools.values():
                 other.shutdown()
             self._pools.clear()
-            self._pools[self.count] = ProcessPoolExecutor(self.count, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),))
+            self._pools[self.count] = ProcessPoolExecutor(self.count, _context(), initializer=_prepare)
         return self._pools[self.count]
 
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
@@ -138,6 +142,18 @@ class Processes:
                     return
 
 
+def _context() -> BaseContext:
+    """How worker processes start: on Linux as forks of one that has imported torch, and no code that a reader may be changing.
+
+    That process never computes, so it has no threads of torch's and no GPU that a fork would break. Elsewhere each starts from nothing.
+    """
+    if sys.platform != "linux":
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    return context
+
+
 def _why_dead(processes: Collection[BaseProcess]) -> str:
     """Why workers died, with the signals of which they did. The pool itself ends those that are left by SIGTERM."""
     for process in processes:
@@ -170,13 +186,14 @@ def work(sent: bytes, patient: bool, same_machine: bool = False) -> bool:
         return Store(root).run(experiment, parameters, seed, wait=patient) is not None
 
 
-def _prepare(parent: int) -> None:
-    """Initialise a worker process. A watcher thread ends it soon after its parent dies, so that no orphan keeps computing."""
+def _prepare() -> None:
+    """Initialise a worker process. A watcher thread ends it when its parent dies, so that no orphan keeps computing."""
     keep_memory()
+    parent = parent_process()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
