@@ -150,7 +150,10 @@ class Campaign:
                     continue
                 line = " ".join(process.cmdline())
                 kinds = {"ipykernel_launcher": "kernel", "spawn_main": "worker", "curlnb reproduce": "command"}
-                found[next((kind for word, kind in kinds.items() if word in line), "other")].append(process)
+                kind = next((kind for word, kind in kinds.items() if word in line), "other")
+                if "forkserver" in line and (parent := process.parent()) and "forkserver" in " ".join(parent.cmdline()):
+                    kind = "worker"  # a fork of the process that only starts others
+                found[kind].append(process)
         return found
 
     def outcome(self) -> dict[str, object]:

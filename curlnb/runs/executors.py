@@ -104,7 +104,7 @@ class Processes:
             for other in self._pools.values():
                 other.shutdown()
             self._pools.clear()
-            self._pools[self.count] = ProcessPoolExecutor(self.count, _context(), initializer=_prepare)
+            self._pools[self.count] = ProcessPoolExecutor(self.count, _context(), initializer=_prepare, initargs=(dict(os.environ),))
         return self._pools[self.count]
 
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
@@ -186,8 +186,13 @@ def work(sent: bytes, patient: bool, same_machine: bool = False) -> bool:
         return Store(root).run(experiment, parameters, seed, wait=patient) is not None
 
 
-def _prepare() -> None:
-    """Initialise a worker process. A watcher thread ends it when its parent dies, so that no orphan keeps computing."""
+def _prepare(environ: dict[str, str]) -> None:
+    """Initialise a worker process, which has the environment of its pool's start and not of the process that it was forked from.
+
+    A watcher thread ends it when its parent dies, so that no orphan keeps computing.
+    """
+    os.environ.clear()
+    os.environ.update(environ)
     keep_memory()
     parent = parent_process()
 
