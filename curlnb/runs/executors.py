@@ -118,7 +118,7 @@ class Processes:
                     busy[self.pool().submit(work, waiting[0].sent(), patient, True)] = waiting[0]
                     waiting.popleft()
                     started.update(active_children())
-                except BrokenProcessPool:  # a worker died between runs
+                except (BrokenProcessPool, EOFError, ConnectionError):  # a worker died between runs, or the process that forks them
                     dead = True
                     break
             done, _ = wait(busy, timeout=0 if dead else None, return_when=FIRST_COMPLETED)

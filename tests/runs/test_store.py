@@ -303,6 +303,14 @@ def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
     assert list(table["twice"]) == [4, 6]
 
 
+def test_workers_have_the_environment_of_their_pools_start(monkeypatch):
+    """And not that of the process that they are forked from, which is older: what a message says to set would not reach them."""
+    other = 1 + max(Processes._pools, default=0)
+    Processes(other).pool().submit(os.getpid).result()
+    monkeypatch.setenv("PLANTED", "here")
+    assert Processes(other + 1).pool().submit(os.getenv, "PLANTED").result() == "here"
+
+
 def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
     monkeypatch.setenv("CURLNB_DRY", "1")
