@@ -34,7 +34,11 @@ FORKS = Path(__file__).parent / "tests" / "forks.py"
 def pytest_configure(config: pytest.Config) -> None:
     """With several workers, commands and kernels are forks of one process (tests/forks.py); a test or two are sooner done without it."""
     if not getattr(config.option, "numprocesses", None):  # one of the workers, too: it inherits the variables
+        import forks
+
         from curlnb.runs.devices import keep_memory
+
+        forks.fork_pools()
 
         keep_memory()  # for the runs that tests compute in this process
         return

@@ -1,16 +1,19 @@
 """Commands and kernels of the tests as forks of one process that has imported what they need, which costs each five CPU seconds otherwise.
 
-`forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do, and
-`forks.py kernel CONNECTION` for a kernel. Who asks stands for its fork: it passes on signals, ends with its status, and a fork whose
-asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each is a process like any other.
+`forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do,
+`forks.py kernel CONNECTION` for a kernel, and `forks.py pool ...` for the process that forks the workers of a pool. Who asks stands for
+its fork: it passes on signals, ends with its status, and a fork whose asker was killed is killed, too, with its whole session. Where
+nobody answers at $TESTS_FORKS each is a process like any other.
 """
 
+import ast
 import atexit
 import contextlib
 import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -19,6 +22,8 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from multiprocessing import forkserver, util
 
 PRELOADED = (
     "dask.distributed", "ipykernel.kernelapp", "matplotlib_inline.backend_inline", "papermill.clientwrap", "papermill.engines",
@@ -35,6 +40,7 @@ def serve(address: str) -> None:
         importlib.import_module(name)
     torch = sys.modules["torch"]
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports what torch leaves to whoever trains first, four seconds of it
+    fork_pools()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -54,7 +60,7 @@ def serve(address: str) -> None:
 
 def keep(asker: socket.socket) -> None:
     """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork, this returns when all is done."""
-    head, fds, _, _ = socket.recv_fds(asker, 4, 3)
+    head, fds, _, _ = socket.recv_fds(asker, 4, 5)
     if not head:
         os._exit(0)  # who asked is gone
     told = json.loads(_received(asker, *struct.unpack("I", head)))
@@ -83,7 +89,7 @@ def keep(asker: socket.socket) -> None:
 
 def become(told: dict, fds: list[int]) -> None:
     """Be the process that was asked for: its environment, folder, standard streams, arguments."""
-    for number, fd in enumerate(fds):
+    for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
         os.close(fd)
     os.environ.clear()
@@ -92,7 +98,7 @@ def become(told: dict, fds: list[int]) -> None:
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     status = 0
     try:
-        run(told["arguments"])
+        run(told["arguments"], fds[3:])
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise  # a message, which Python prints
@@ -112,9 +118,12 @@ def leave(status: int) -> None:
     os._exit(status & 255)
 
 
-def run(arguments: list[str]) -> None:
+def run(arguments: list[str], more: Sequence[int] = ()) -> None:
+    """more: further files that the asker has open for it."""
     kind, name, *rest = arguments
-    if kind == "kernel":
+    if kind == "pool":
+        forkserver.main(*more, json.loads(name), **json.loads(rest[0]))
+    elif kind == "kernel":
         from ipykernel import kernelapp
 
         # A notebook on the reference draws its figures once, as the SVG that it saves: nbval does not compare pictures.
@@ -126,13 +135,29 @@ def run(arguments: list[str]) -> None:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def ask(server: socket.socket, arguments: list[str]) -> int:
+def fork_pools() -> None:
+    """Let this process have the forking process of its pools from $TESTS_FORKS: of its own it would import for ten CPU seconds."""
+    spawn = util.spawnv_passfds
+
+    def spawn_or_ask(path: str, line: list[str], passed: list[int]) -> int:
+        started = re.fullmatch(r"from multiprocessing.forkserver import main; main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)", str(line[-1]))
+        if started and "TESTS_FORKS" in os.environ:
+            *fds, preloaded, data = map(ast.literal_eval, started.groups())
+            line = [line[0], __file__, "pool", json.dumps(preloaded), json.dumps(data), *map(str, fds)]
+        return spawn(path, line, passed)
+
+    util.spawnv_passfds = spawn_or_ask
+
+
+def ask(server: socket.socket, arguments: list[str], more: Sequence[int] = ()) -> int:
     """The exit status of the fork that does what `arguments` say."""
     told = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-    socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2])
+    socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2, *more])
     server.sendall(told)
+    for fd in more:
+        os.close(fd)
     server.settimeout(1.0)
     parent = os.getppid()
     while os.getppid() == parent:
@@ -171,14 +196,19 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[0] == "serve":
         serve(arguments[1])
-    elif server := connected(os.environ.get("TESTS_FORKS")):
-        status = ask(server, arguments)
+        return
+    more: list[int] = []
+    if arguments[0] == "pool":
+        *arguments, one, other = arguments
+        more = [int(one), int(other)]
+    if server := connected(os.environ.get("TESTS_FORKS")):
+        status = ask(server, arguments, more)
         if status < 0:
             signal.signal(-status, signal.SIG_DFL)
             os.kill(os.getpid(), -status)
         sys.exit(status)
     else:
-        run(arguments)
+        run(arguments, more)
 
 
 if __name__ == "__main__":

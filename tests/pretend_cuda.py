@@ -39,6 +39,7 @@ INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}  # which take
 READS = {"_local_scalar_dense", "equal"}  # the first is item(), float(), int() and bool()
 SIZES = {"nonzero", "masked_select", "bincount", "_unique", "_unique2", "unique_dim", "unique_consecutive"}
 MADE_OF_VALUES = {"tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor"}
+PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}  # which hold no tensors
 
 
 class Watch:
@@ -105,20 +106,30 @@ def values_of(tensor: Tensor) -> Tensor:
 
 
 def _on_gpu(value: Any) -> bool:
-    return any(isinstance(tensor, OnGPU) for tensor in _tensors(value))
+    kind = type(value)
+    if kind is OnGPU:
+        return True
+    if kind in PLAIN or not isinstance(value, list | tuple | dict):
+        return False
+    return any(map(_on_gpu, value.values() if isinstance(value, dict) else value))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: Any, found: list[Tensor] | None = None) -> list[Tensor]:
     """All tensors of an argument; torch's own way through nested lists takes longer than the operations do."""
+    found = [] if found is None else found
     if isinstance(value, Tensor):
-        yield value
+        found.append(value)
     elif isinstance(value, list | tuple | dict):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
+            if type(part) not in PLAIN:
+                _tensors(part, found)
+    return found
 
 
 def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """The value with all its tensors changed."""
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
@@ -138,6 +149,11 @@ class _Operations(TorchDispatchMode):
         self.place: torch.device | None = None  # of tensors that are made out of nothing; None: as the arguments say
         self.forced = False  # also of tensors that are made of others
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and torch's way around it would take as long as the rest."""
+        return False
+
     @contextlib.contextmanager
     def at(self, place: torch.device | None, *, forced: bool = False) -> Iterator[None]:
         before = self.place, self.forced
@@ -149,7 +165,7 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        leaves = list(_tensors((args, kwargs)))
+        leaves = _tensors((args, kwargs))
         name = function._schema.name.removeprefix("aten::")
         self._look(function, name, args, kwargs, leaves)
         gpu = self.place == GPU if self.forced or not leaves else _on_gpu(leaves)

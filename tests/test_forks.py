@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from curlnb.runs.executors import Processes
+
 FORKS = Path(__file__).parent / "forks.py"
 WAITS = """
 import os, pathlib, sys, time
@@ -55,3 +57,9 @@ def test_whoever_stops_the_asker_stops_the_fork(start, tmp_path, number, status)
             time.sleep(0.05)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.skipif("TESTS_FORKS" not in os.environ, reason="nothing to fork from: one test at a time")
+def test_workers_of_a_pool_are_forks_too():
+    """They hold what their pool's own process would not have imported; tests of workers pass either way, but for their time."""
+    assert Processes(1).pool().submit(eval, "'dask.distributed' in __import__('sys').modules").result()

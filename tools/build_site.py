@@ -57,6 +57,7 @@ MODULES = {  # page: title and what it documents; a package stands for its modul
     "experiments": ("Experiments", ["experiments"]),
     "ledger": ("The ledger of claims", ["companion.ledger", "companion.claims", "companion.statistics"]),
 }
+PYTHON = [sys.executable]  # which runs Sphinx
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions")  # what a page can ask for
 
 
@@ -345,7 +346,7 @@ def build(folder: Path, chosen: Iterable[Path] | None = None) -> Path:
     (folder / "static").mkdir(parents=True, exist_ok=True)
     (folder / "static" / "claims.css").write_text(str(style), encoding="utf-8")
     paths = [str(HOME), str(HOME / "tools"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-c", str(SETTINGS), "-d", str(folder / "doctrees"), "-j", "auto", "-q"]
+    command = [*PYTHON, "-m", "sphinx", "-b", "html", "-c", str(SETTINGS), "-d", str(folder / "doctrees"), "-j", "auto", "-q"]
     done = subprocess.run(
         [*command, str(source), str(out)], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True
     )

@@ -79,8 +79,8 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "latent_images.curl": [
             *latent_training,
             {"shift": 1},
-            {"flip": True, "share": 0.5},
-            {"dataset": "cifar10-mini", "encoder": "vgg16_bn", "precision": "bf16"},
+            {"flip": True, "share": 0.5, "precision": "bf16"},
+            {"dataset": "cifar10-mini", "encoder": "vgg16_bn"},
         ],
         "latent_text.curl": [*latent_training[:-1], *of_words, {"method": "quick_thoughts"}, {"words": 5, "evaluate_on": "dev"}],
         "latent_text.reviews": [{}, {"method": "quick_thoughts", "evaluate_on": "validation"}, {"train_on": "wiki-mini"}],

@@ -96,8 +96,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_a
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
     """kill -9 of the whole process group at random moments of its work: nothing lost, nothing twice, no half-written file."""
 
-    line = [sys.executable, str(HERE / "killed_sweep.py")]
-    told = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1"}, "text": True}
+    line = [sys.executable, str(HERE / "forks.py"), "-m", "killed_sweep"]
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CURLNB_LOG": os.devnull}  # no bar among the numbers it prints
+    told = {"env": {**os.environ, **own}, "text": True}
     forker = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **told)
 
     def start(store: str, workers: int, pause: float = 0.03) -> int:
@@ -116,7 +118,7 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
     chance, killed = random.Random(0), 0
     for attempt in range(20):
         began = time.time()
-        process = start("cut", workers=2 * (attempt % 10 == 9))  # worker processes import torch anew each time
+        process = start("cut", workers=2 * (attempt % 10 == 9))
         with contextlib.suppress(FileNotFoundError):  # a file replaced while it is looked at
             while not at_work(began):
                 time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import build_site
@@ -12,6 +13,7 @@ from browser import CHROMIUM
 from curlnb.companion import claims, notebooks
 from curlnb.runs import environment
 
+FORKS = Path(__file__).parent.parent / "forks.py"
 WHOLE = ("1_curl/4.1_surrogate_bound", "5_across_papers")
 SEEN = (  # a page of each kind
     *(
@@ -29,8 +31,11 @@ SEEN = (  # a page of each kind
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site with two notebooks whole, and of the others their first cell."""
-    return build_site.build(tmp_path_factory.mktemp("site"), [path for path in notebooks.find() if notebooks.name_of(path) in WHOLE])
+    """The site with two notebooks whole, and of the others their first cell; Sphinx is a fork that has the package imported."""
+    whole = [path for path in notebooks.find() if notebooks.name_of(path) in WHOLE]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_site, "PYTHON", [sys.executable, str(FORKS)])
+        return build_site.build(tmp_path_factory.mktemp("site"), whole)
 
 
 class TestPages:
