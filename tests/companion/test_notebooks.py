@@ -82,7 +82,8 @@ class TestLesson:
 
     def test_cells_and_lines_are_short(self, path):
         long = [source.splitlines()[0] for source, _ in code_of(path) if len(source.splitlines()) > 40]
-        wide = [line for cell in cells_of(path) for line in "".join(cell["source"]).splitlines() if len(line) > 100 and "|" not in line]
+        lines = [line for cell in cells_of(path) for line in "".join(cell["source"]).splitlines()]
+        wide = [line for line in lines if len(line) > 100 and not line.startswith("|")]  # rows of a table can't be wrapped
         assert long == []
         assert wide == []
 
