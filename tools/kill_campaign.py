@@ -113,6 +113,7 @@ class Campaign:
 
     def __init__(self, root: Path, names: tuple[str, ...], pause: float, workers: int, seed: int) -> None:
         self.root, self.chance, self.kills = root, random.Random(seed), Counter[str]()
+        self.line = [sys.executable, "-m", "curlnb", "reproduce"]
         for name, code in {"theory": THEORY, "sweep": SWEEP, "shared": SHARED}.items():
             if name in names:
                 self._write(root / "notebooks" / f"{name}.ipynb", code.replace("PAUSE", str(pause)).replace("WORKERS", str(workers)))
@@ -137,9 +138,9 @@ class Campaign:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(package), str(self.root), os.environ.get("PYTHONPATH", "")]),
         }
-        line = [sys.executable, "-m", "curlnb", "reproduce"]
         with open(self.root / "output.txt", "ab") as output:
-            return subprocess.Popen(line, env={**os.environ, **own}, cwd=self.root, start_new_session=True, stdout=output, stderr=output)
+            own = {**os.environ, **own}
+            return subprocess.Popen(self.line, env=own, cwd=self.root, start_new_session=True, stdout=output, stderr=output)
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Everything that works for this checkout, by what it is."""

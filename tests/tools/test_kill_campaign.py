@@ -1,14 +1,30 @@
 """A small campaign of SIGKILLs; `python tools/kill_campaign.py --kills 100` is the large one."""
 
+import sys
 from collections import Counter
+from pathlib import Path
 
 import kill_campaign
 import pytest
 
+FORKS = Path(__file__).parents[1] / "forks.py"
+
+
+class Begun(kill_campaign.Campaign):
+    """The undisturbed round is a fork like the commands of other tests; what is killed after it are processes of their own."""
+
+    def round(self, kills: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if not kills:
+                patch.setattr(self, "line", [sys.executable, str(FORKS), *self.line[1:]])
+            else:
+                for name in ("TESTS_FORKS", "JUPYTER_PATH"):
+                    patch.delenv(name, raising=False)
+            super().round(kills)
+
 
 def test_a_reproduction_killed_now_and_then_ends_with_the_metrics_of_an_undisturbed_one(monkeypatch):
-    for name in ("TESTS_FORKS", "JUPYTER_PATH"):  # what is killed are processes of their own
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kill_campaign, "Campaign", Begun)
     assert kill_campaign.campaign(2, names=("shared",), pause=0.05, seed=2).startswith("2 kills")
 
 
