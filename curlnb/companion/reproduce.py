@@ -290,7 +290,7 @@ def _run(path: Path, profile: str, results: Path, limit: float, share: int, whol
         "CURLNB_RESULTS": str(environment.results_folder()),
         "CURLNB_ADOPT": "1" if adopt else "0",
         "CURLNB_WORKERS": os.environ.get("CURLNB_WORKERS", str(share)),
-        "OMP_NUM_THREADS": str(share),
+        "OMP_NUM_THREADS": str(environment.threads()),  # as of a run: a notebook's own tensors are small, and threads would wait
     }
     whole.begin(name)
     over = threading.Event()
