@@ -69,11 +69,14 @@ class Experiment:
         return _parameters_of(self.function)
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is an error that names it."""
+        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is an error that names it.
+
+        A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command line, is imported.
+        """
         for name in given:
             if name not in self.defaults:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
-        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        given = {name: value.item() if isinstance(value, np.generic) else _placed(value) for name, value in given.items()}
         if is_ours(self.function.__module__):
             check_parameters(self.name, given, _hints_of(self.function))
         full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}
@@ -210,16 +213,31 @@ def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
-    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too."""
+    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too.
+
+    A part of the package's is told by its place without `digests`, so that it can be found again (`_placed`).
+    """
     if isinstance(value, Mapping):
         return {str(key): as_json(each, name=str(key), digests=digests) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if not digests and isinstance(value, types.FunctionType) and is_ours(value.__module__) and value.__qualname__.isidentifier():
+        return f"{value.__module__}:{value.__name__}"
     shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
     shown = shown if isinstance(shown, str) else type(value).__name__
     return f"{shown}:{follow(value, name)}" if digests else shown
+
+
+def _placed(value: Any) -> Any:
+    """The function of the package that a string names, module:function; everything else as it is."""
+    if not isinstance(value, str) or not is_ours(value.partition(":")[0]) or not value.partition(":")[2].isidentifier():
+        return value
+    try:
+        return _named(*value.split(":"))
+    except (ImportError, AttributeError):
+        raise StoreError(f"{value} is not in the package: give the module and the function, curlnb.models.encoders:resnet9 say") from None
 
 
 def _differs(value: Any, default: Any) -> bool:

@@ -16,6 +16,7 @@ from curlnb.experiments.latent_images import curl
 from curlnb.experiments.moco import moco_v2
 from curlnb.experiments.representations import look
 from curlnb.models import encoders
+from curlnb.runs.experiment import StoreError
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
@@ -82,6 +83,18 @@ def test_an_experiment_says_what_it_takes_and_that_it_is_not_called():
     assert inspect.getdoc(simclr).startswith("Train as `fit` says")
     with pytest.raises(TypeError, match=r"sweep\(simclr, seeds=1, objective=\.\.\.\)"):
         simclr(objective=sigmoid_loss)
+
+
+def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
+    store, place = Store(tmp_path), "curlnb.models.encoders:resnet9"
+    record = store.run(surrogate, TINY | {"encoder": encoders.resnet9}, 0)
+    assert record["parameters"]["encoder"] == place
+    by_name = store.find(surrogate, TINY | {"encoder": place}, 0)
+    assert by_name["metrics"] == record["metrics"]
+    assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"], "a reference run is checked and computed again by it"
+    assert list(sweep(surrogate, [TINY | {"encoder": encoders.resnet9}], seeds=1, store=store)["encoder"]) == [place]
+    with pytest.raises(StoreError, match=r"curlnb.models.encoders:resnet99 is not in the package: give the module and the function"):
+        store.run(surrogate, TINY | {"encoder": "curlnb.models.encoders:resnet99"}, 0)
 
 
 def test_changed_code_of_a_part_is_another_run():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from curlnb.models.encoders import SimCLR, encoder, projection_head, split_batch_norm
+from curlnb.models.encoders import SimCLR, encoder, projection_head, resnet9, split_batch_norm
 
 # torchvision's documented counts, less the classifier of 1,000 classes and with a 3x3 stem in place of the 7x7 one.
 STEM = 64 * 3 * (7 * 7 - 3 * 3)
@@ -63,6 +63,20 @@ def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
     assert sum(p.numel() for p in head.parameters()) == 128 * 512 + 2 * 512 + 512 * 128 + 128
     assert head(noise(4, 128)).shape == (4, 128)
     assert sum(p.numel() for module in (encoder("cnn")[0], head) for p in module.parameters()) < 300_000
+
+
+def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_given():
+    stages = [(3, 32), (32, 64), (64, 128)]
+    network = resnet9(3)
+    expected = sum(9 * (before * after + 2 * after * after) + 3 * 2 * after for before, after in stages)
+    assert sum(p.numel() for p in network.parameters()) == expected == 481_440
+    assert sum(isinstance(layer, nn.Conv2d) for layer in network.modules()) == 9
+    blocks = [layer for layer in network.eval() if len([*layer.children()]) == 6]
+    assert len(blocks) == len(stages)
+    x = noise(2, 64, 6, 6)
+    torch.testing.assert_close(blocks[1](x) - x, nn.Sequential(*blocks[1].children())(x))
+    for channels, size in ((3, 24), (1, 28), (3, 96)):
+        assert resnet9(channels).eval()(noise(2, channels, size, size)).shape == (2, 128)
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
