@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from curlnb.runs.boundary import check_parameters
-from curlnb.runs.following import follow, installed
+from curlnb.runs.following import follow, installed, is_held
 from curlnb.runs.identity import package_digest
 from curlnb.runs.provenance import numerics
 from curlnb.runs.source import digest_of, is_ours
@@ -76,8 +76,9 @@ class Experiment:
         for name in given:
             if name not in self.defaults:
                 raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
-        given = {name: value.item() if isinstance(value, np.generic) else _placed(value) for name, value in given.items()}
+        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         if is_ours(self.function.__module__):
+            given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, _hints_of(self.function))
         full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}
         missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
@@ -223,21 +224,34 @@ def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> A
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if not digests and isinstance(value, types.FunctionType) and is_ours(value.__module__) and value.__qualname__.isidentifier():
-        return f"{value.__module__}:{value.__name__}"
+    if not digests and (place := _place(value)):
+        return place
     shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
     shown = shown if isinstance(shown, str) else type(value).__name__
     return f"{shown}:{follow(value, name)}" if digests else shown
 
 
+def _place(value: Any) -> str:
+    """module:function of a function that the package holds under its own name; empty of anything else, a wrapper of such a one, say."""
+    if isinstance(value, types.FunctionType) and is_ours(value.__module__ or "") and is_held(value):
+        return f"{value.__module__}:{value.__name__}"
+    return ""
+
+
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, module:function; everything else as it is."""
-    if not isinstance(value, str) or not is_ours(value.partition(":")[0]) or not value.partition(":")[2].isidentifier():
+    """The function of the package that a string names, as `_place` does; everything else as it is."""
+    module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not is_ours(module):
         return value
     try:
-        return _named(*value.split(":"))
-    except (ImportError, AttributeError):
-        raise StoreError(f"{value} is not in the package: give the module and the function, curlnb.models.encoders:resnet9 say") from None
+        found = _named(module, name)
+    except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not is_ours(error.name or ""):
+            raise  # what an extra brings
+        found = None
+    if _place(found) != value:
+        raise StoreError(f"{value} is no function of the package: give its module and name, curlnb.models.encoders:resnet9 say")
+    return found
 
 
 def _differs(value: Any, default: Any) -> bool:

@@ -61,6 +61,14 @@ def installed(module: str) -> bool:
     return any(str(file).startswith(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
+def is_held(value: Any) -> bool:
+    """Whether a function or class is what its module holds under its name, or is wrapped by that; what wraps it has its name as well."""
+    held = getattr(sys.modules.get(value.__module__), value.__qualname__, None)
+    while held is not None and held is not value:
+        held = getattr(held, "__wrapped__", None)
+    return held is not None
+
+
 class _Follower:
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}  # id -> in which order it was met: what refers to itself is told by that
@@ -80,7 +88,7 @@ class _Follower:
             return self.module(value, name)
         if isinstance(value, type | types.FunctionType):
             home, (first, *inner) = value.__module__ or "", value.__qualname__.split(".")
-            if is_ours(home) and "<locals>" not in inner and value.__name__ != "<lambda>":
+            if is_ours(home) and (is_held(value) if not inner else "<locals>" not in inner):
                 return ["package", package_digest(home, first), *inner]
             if installed(home):
                 return [home, value.__qualname__]

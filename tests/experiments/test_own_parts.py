@@ -1,5 +1,6 @@
 """Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is refused in one line where it does not fit."""
 
+import functools
 import inspect
 
 import pytest
@@ -16,7 +17,7 @@ from curlnb.experiments.latent_images import curl
 from curlnb.experiments.moco import moco_v2
 from curlnb.experiments.representations import look
 from curlnb.models import encoders
-from curlnb.runs.experiment import StoreError
+from curlnb.runs.experiment import StoreError, as_json
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
@@ -93,8 +94,22 @@ def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
     assert by_name["metrics"] == record["metrics"]
     assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"], "a reference run is checked and computed again by it"
     assert list(sweep(surrogate, [TINY | {"encoder": encoders.resnet9}], seeds=1, store=store)["encoder"]) == [place]
-    with pytest.raises(StoreError, match=r"curlnb.models.encoders:resnet99 is not in the package: give the module and the function"):
-        store.run(surrogate, TINY | {"encoder": "curlnb.models.encoders:resnet99"}, 0)
+    for wrong in ("curlnb.models.encoders:resnet99", "curlnb.models.encoders:torch", "curlnb.models.encoders:SimCLR", "curlnb.nowhere:f"):
+        with pytest.raises(StoreError, match=f"{wrong} is no function of the package: give its module and name"):
+            store.run(surrogate, TINY | {"encoder": wrong}, 0)
+
+
+def test_a_wrapper_of_a_function_of_the_package_is_a_part_of_its_own():
+    @functools.wraps(encoders.resnet9)
+    def narrow(channels):
+        return linear_encoder(channels)
+
+    assert len({simclr.identity({"encoder": part}, 0) for part in (encoders.resnet9, narrow, linear_encoder)}) == 3
+    assert as_json(narrow, digests=False) == "resnet9"
+    assert as_json(encoders.resnet9, digests=False) == "curlnb.models.encoders:resnet9"
+    nowhere = {}
+    exec("def made(channels): return None", nowhere)  # a function without a module
+    assert as_json(nowhere["made"], digests=False) == "made"
 
 
 def test_changed_code_of_a_part_is_another_run():

@@ -220,7 +220,7 @@ def epoch_seconds(
     data, generator = mini_images(device, images), torch.Generator(device).manual_seed(0)
     train = {way: _way(name, given, device, data, generator) for way, given in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
-    with devices.cpu_threads(os.cpu_count() if device.type == "cpu" else None):
+    with devices.cpu_threads(os.cpu_count()):
         for _ in range(repeats):
             for way, run in train.items():
                 seconds[way].append(in_turn(run, lambda: None, device, repeats=1)[0])
