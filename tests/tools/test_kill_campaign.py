@@ -11,8 +11,8 @@ FORKS = Path(__file__).parents[1] / "forks.py"
 
 
 class Begun(kill_campaign.Campaign):
-    """The undisturbed round is a fork, like the commands of other tests. A fork is not known by its environment, so that what is left is looked
-    for after the other rounds only, in which processes of their own are killed."""
+    """The undisturbed round is a fork, like the commands of other tests. A fork is not known by its environment, so that what is left is
+    looked for after the other rounds only, in which processes of their own are killed."""
 
     def round(self, kills: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
