@@ -246,7 +246,8 @@ def curves_and_gaps(curves: pd.DataFrame, arms: str, base: str, said: str, measu
     for axis, table in zip(axes, (by_seed, by_seed.drop(columns=base).sub(by_seed[base], axis=0)), strict=True):
         for name in table:
             mean, low, high = np.array([mean_and_interval(of.dropna()) for _, of in table[name].groupby("epoch")]).T
-            epochs = table.index.unique("epoch") + 0.12 * list(by_seed).index(name)  # so that bars do not hide each other
+            epochs = table.index.unique("epoch")
+            epochs = epochs + 0.006 * epochs.max() * list(by_seed).index(name)  # so that bars do not hide each other
             axis.errorbar(epochs, mean, [mean - low, high - mean], fmt="o-", capsize=3, label=name, color=f"C{list(by_seed).index(name)}")
     axes[1].axhline(0, color="0.3", linewidth=1)
     axes[0].set(xlabel="epochs", ylabel=said, xticks=by_seed.index.unique("epoch"))
