@@ -104,10 +104,13 @@ def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.D
     """Save `table` as `save_table` does, and give it by its profile, behind the night's committed one where that is better evidence.
 
     {"night": ..., "quick": ...} at quick, where a night's table is committed; {"gpu": ...} at gpu. The first is what the notebook tells.
-    Rows that have names get them as columns, as in the file.
+    Rows that have names get them as columns, as in the file. ValueError for names without a heading, which the file would lose.
     """
+    named = _has_named_rows(table)
+    if named and None in table.index.names:
+        raise ValueError(f"the rows of {name!r} have names without a heading: give them one with table.rename_axis(...)")
     save_table(settings, table, name)
-    tables = {settings.profile: table.reset_index() if _has_named_rows(table) else table}
+    tables = {settings.profile: table.reset_index() if named else table}
     better = elsewhere(settings, name, "night") if "night" in ledgers.better_than(settings.profile) else None
     return tables if better is None else {"night": better} | tables
 

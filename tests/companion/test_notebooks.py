@@ -271,6 +271,8 @@ def test_a_table_stands_behind_the_nights_where_that_is_better_evidence(tmp_path
     committed.write_text("arm,gain\nhard,1\n")
     assert [tables_at(profile) for profile in ("quick", "night", "gpu", "paper")] == [["night", "quick"], ["night"], ["gpu"], ["paper"]]
     assert notebook.beside(notebook.settings("x", "quick", quick={}), table, "gains")["night"].columns.tolist() == ["arm", "gain"]
+    with pytest.raises(ValueError, match="rename_axis"):
+        notebook.beside(notebook.settings("x", "quick", quick={}), table.rename_axis(None), "gains")
 
 
 def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
