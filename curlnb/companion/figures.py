@@ -236,19 +236,64 @@ def means_with_intervals(
     return offsets
 
 
-def curves_and_gaps(curves: pd.DataFrame, arms: str, base: str, said: str, measure: str = "knn") -> Figure:
+def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[str, float]) -> Figure:
+    """A row of two panels for each title: accuracy by number of negatives, and its gain over the first arm with the same seed and number.
+
+    Each table has one row a run, with the columns arm, N, seed and accuracy (%); the arm "untrained" is drawn as a line. Bars are 95% t
+    intervals over seeds; neighbouring means of equally many seeds are joined. published: by name the paper's gains, told in words, since
+    they would press all else together.
+    """
+    look: dict[str, Any] = dict(figsize=(14, 4.3 * len(panels)), squeeze=False, layout="constrained", width_ratios=[1, 2])
+    figure, axes = plt.subplots(len(panels), 2, **look)
+    names = list(dict.fromkeys(arm for table in panels.values() for arm in table["arm"] if arm != "untrained"))
+    colour = dict(zip(names, ["0.25", *COLOURS], strict=False))
+    for (left, right), (title, table) in zip(axes, panels.items(), strict=True):
+        runs = table[table["arm"] != "untrained"].sort_values("N", kind="stable")
+        arms = sorted(dict.fromkeys(runs["arm"]), key=names.index)
+        wide = runs.pivot(index=["N", "seed"], columns="arm", values="accuracy")[arms]
+        gains = wide.sub(wide[arms[0]], axis=0)[arms[1:]].melt(ignore_index=False, value_name="gain").dropna().reset_index()
+        for axis, rows, y in ((left, runs, "accuracy"), (right, gains, "gain")):
+            rows = rows.sort_values(["N", "arm"], key=lambda column: column.map(names.index) if column.name == "arm" else column)
+            shown, places = (list(dict.fromkeys(rows[name])) for name in ("arm", "N"))
+            at = means_with_intervals(axis, rows, "N", y, "arm", colours=[colour[arm] for arm in shown], width=0.25)
+            for arm, own in rows.groupby("arm"):
+                many, mean = (own.groupby("N")[y].agg(what).reindex(places) for what in ("size", "mean"))
+                for i in range(len(places) - 1):
+                    if many.iloc[i] == many.iloc[i + 1]:
+                        axis.plot([i + at[arm], i + 1 + at[arm]], mean.iloc[i : i + 2], color=colour[arm], linewidth=1.2)
+        floor = table.loc[table["arm"] == "untrained", "accuracy"].mean()
+        left.axhline(floor, color="0.4", linestyle="--", label="untrained encoder")
+        left.set(xlabel="negatives $N$", ylabel="linear accuracy (%)", title=title)
+        right.axhline(0, color=colour[arms[0]], linewidth=1.5)
+        told = "".join(f"\npaper, hard on {name}: {gain:+.1f}" for name, gain in published.items())
+        right.text(0.99, 0.98, told.strip(), transform=right.transAxes, ha="right", va="top", fontsize="small", color="0.3")
+        right.set(xlabel="negatives $N$", ylabel="gain (points)", title=f"minus {arms[0]}, same seed and $N$")
+        marks: dict[str, Any] = {}
+        for axis in (left, right):
+            for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+                marks.setdefault(name, handle)
+        right.legend(list(marks.values()), list(marks), loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
+def curves_and_gaps(
+    curves: pd.DataFrame, arms: str, base: str, said: str, measure: str = "knn", colours: Mapping[str, Any] | None = None
+) -> Figure:
     """Left, `measure` against epochs, a line for each value of the column `arms`; right, its difference from `base`, paired by seed.
 
     curves: columns `arms`, seed, epoch and `measure`, one row a measurement. Means with 95% t-intervals over seeds. said: the axis label.
+    colours: by arm, in the order of the legend.
     """
     by_seed = curves.pivot_table(measure, ["epoch", "seed"], arms, sort=False)
+    by_seed = by_seed[[name for name in colours or by_seed if name in by_seed]]
+    colour: Mapping[Any, Any] = colours or {name: f"C{i}" for i, name in enumerate(by_seed)}
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     for axis, table in zip(axes, (by_seed, by_seed.drop(columns=base).sub(by_seed[base], axis=0)), strict=True):
         for name in table:
             mean, low, high = np.array([mean_and_interval(of.dropna()) for _, of in table[name].groupby("epoch")]).T
             epochs = table.index.unique("epoch")
             epochs = epochs + 0.006 * epochs.max() * list(by_seed).index(name)  # so that bars do not hide each other
-            axis.errorbar(epochs, mean, [mean - low, high - mean], fmt="o-", capsize=3, label=name, color=f"C{list(by_seed).index(name)}")
+            axis.errorbar(epochs, mean, [mean - low, high - mean], fmt="o-", capsize=3, label=name, color=colour[name])
     axes[1].axhline(0, color="0.3", linewidth=1)
     axes[0].set(xlabel="epochs", ylabel=said, xticks=by_seed.index.unique("epoch"))
     axes[1].set(xlabel="epochs", ylabel=f"minus that of {base}, points", xticks=by_seed.index.unique("epoch"))

@@ -58,11 +58,17 @@ def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapp
     return figure
 
 
-def gains_by_task(gains: pd.DataFrame, marks: Mapping[tuple[str, str], float], lines: Mapping[str, Mapping[str, float]]) -> Figure:
+def gains_by_task(
+    gains: pd.DataFrame,
+    marks: Mapping[tuple[str, str], float],
+    lines: Mapping[str, Mapping[str, float]],
+    rings: Mapping[tuple[str, str], float],
+    of_rings: str,
+) -> Figure:
     """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means with 95% intervals over seeds.
 
     marks: published gains by arm and task, drawn as diamonds where there are any; lines: by name, what other arms are above the control,
-    by task.
+    by task; rings: gains of another run by arm and task, under the name `of_rings`.
     """
     tasks = list(dict.fromkeys(gains["task"]))
     figure, axes = plt.subplots(1, len(tasks), figsize=(3.1 * len(tasks) + 1.5, 3.9), squeeze=False, layout="constrained")
@@ -71,6 +77,9 @@ def gains_by_task(gains: pd.DataFrame, marks: Mapping[tuple[str, str], float], l
         offsets = means_with_intervals(axis, own, "task", "gain", "arm")
         at, printed = [offset + 0.06 for offset in offsets.values()], [marks.get((arm, task), math.nan) for arm in offsets]
         axis.scatter(at, printed, marker="D", color="black", s=28, label="published")
+        if rings:
+            at = [offset - 0.06 for offset in offsets.values()]
+            axis.scatter(at, [rings[arm, task] for arm in offsets], s=50, facecolor="none", edgecolor="0.3", label=of_rings)
         axis.axhline(0, color="black", linewidth=1)
         for (name, values), style in zip(lines.items(), ("--", ":"), strict=False):
             axis.axhline(values[task], color="0.4", linestyle=style, linewidth=1.5, label=name)

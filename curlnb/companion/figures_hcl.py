@@ -81,39 +81,6 @@ def errors_and_bounds(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tup
     return figure
 
 
-def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[str, float]) -> Figure:
-    """A row of two panels for each title: accuracy by number of negatives, and its gain over the first arm with the same seed and number.
-
-    Each table has one row a run, with the columns arm, N, seed and accuracy (%); the arm "untrained" is drawn as a line. Bars are 95% t
-    intervals over seeds. published: by data set the paper's gains at the largest N, drawn as stars.
-    """
-    figure, axes = plt.subplots(len(panels), 2, figsize=(14, 4.3 * len(panels)), squeeze=False, layout="constrained")
-    names = list(dict.fromkeys(arm for table in panels.values() for arm in table["arm"] if arm != "untrained"))
-    colour = dict(zip(names, ["0.25", *COLOURS], strict=False))
-    for (left, right), (title, table) in zip(axes, panels.items(), strict=True):
-        runs = table[table["arm"] != "untrained"].sort_values("N", kind="stable")
-        arms = list(dict.fromkeys(runs["arm"]))
-        colours = [colour[arm] for arm in arms]
-        means_with_intervals(left, runs, "N", "accuracy", "arm", colours=colours, joined=True)
-        floor = table.loc[table["arm"] == "untrained", "accuracy"].mean()
-        left.axhline(floor, color="0.4", linestyle="--", label="untrained encoder")
-        left.set(xlabel="negatives $N$", ylabel="linear accuracy (%)", title=title)
-        wide = runs.pivot(index=["N", "seed"], columns="arm", values="accuracy")[arms]
-        gains = wide.sub(wide[arms[0]], axis=0)[arms[1:]].melt(ignore_index=False, value_name="gain").dropna().reset_index()
-        at = means_with_intervals(right, gains, "N", "gain", "arm", colours=colours[1:], joined=True)
-        right.axhline(0, color=colours[0], linewidth=1.5)
-        for (dataset, gain), mark in zip(published.items(), "*Pd", strict=False):
-            x = gains["N"].nunique() - 0.9 + max(at.values())
-            right.plot(x, gain, mark, color="none", markeredgecolor="0.1", markersize=12, label=f"paper, hard on {dataset}")
-        right.set(xlabel="negatives $N$", ylabel="gain (points)", title=f"minus {arms[0]}, same seed and $N$")
-        marks: dict[str, Any] = {}
-        for axis in (left, right):
-            for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
-                marks.setdefault(name, handle)
-        right.legend(list(marks.values()), list(marks), loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    return figure
-
-
 def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str) -> Figure:
     """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm, base): filled the arm, outlined the base.
 

@@ -114,7 +114,7 @@ def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
         rows += [("SimCLR", n, seed, 40.0 + 10 * seed) for seed in (0, 1, 2)]
         rows += [("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)]  # the third seed is not there yet
     table = pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])
-    figure = figures_hcl.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
+    figure = figures.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
     left, right = figure.axes
     assert right.containers[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["62", "510"]
