@@ -255,7 +255,7 @@ def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[
         for axis, rows, y in ((left, runs, "accuracy"), (right, gains, "gain")):
             rows = rows.sort_values(["N", "arm"], key=lambda column: column.map(names.index) if column.name == "arm" else column)
             shown, places = (list(dict.fromkeys(rows[name])) for name in ("arm", "N"))
-            at = means_with_intervals(axis, rows, "N", y, "arm", colours=[colour[arm] for arm in shown], width=0.25)
+            at = means_with_intervals(axis, rows, "N", y, "arm", colours=[colour[arm] for arm in shown], width=0.2)
             for arm, own in rows.groupby("arm"):
                 many, mean = (own.groupby("N")[y].agg(what).reindex(places) for what in ("size", "mean"))
                 for i in range(len(places) - 1):
@@ -265,8 +265,8 @@ def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[
         left.axhline(floor, color="0.4", linestyle="--", label="untrained encoder")
         left.set(xlabel="negatives $N$", ylabel="linear accuracy (%)", title=title)
         right.axhline(0, color=colour[arms[0]], linewidth=1.5)
-        told = "".join(f"\npaper, hard on {name}: {gain:+.1f}" for name, gain in published.items())
-        right.text(0.99, 0.98, told.strip(), transform=right.transAxes, ha="right", va="top", fontsize="small", color="0.3")
+        told = "".join(f"\npaper, {name}: {gain:+.1f}" for name, gain in published.items())
+        right.text(1.02, 0.02, told.strip(), transform=right.transAxes, va="bottom", fontsize="small", color="0.3")
         right.set(xlabel="negatives $N$", ylabel="gain (points)", title=f"minus {arms[0]}, same seed and $N$")
         marks: dict[str, Any] = {}
         for axis in (left, right):
@@ -286,7 +286,7 @@ def curves_and_gaps(
     """
     by_seed = curves.pivot_table(measure, ["epoch", "seed"], arms, sort=False)
     by_seed = by_seed[[name for name in colours or by_seed if name in by_seed]]
-    colour: Mapping[Any, Any] = colours or {name: f"C{i}" for i, name in enumerate(by_seed)}
+    colour: Mapping[Any, Any] = colours or {str(name): f"C{i}" for i, name in enumerate(by_seed)}
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     for axis, table in zip(axes, (by_seed, by_seed.drop(columns=base).sub(by_seed[base], axis=0)), strict=True):
         for name in table:
