@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from curlnb.companion.notebook import STYLE
-from curlnb.companion.statistics import t_interval
+from curlnb.companion.statistics import slope_per_doubling, t_interval
 from curlnb.data.datasets import Dataset
 from curlnb.theory.finite_worlds import World
 
@@ -236,12 +236,30 @@ def means_with_intervals(
     return offsets
 
 
-def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[str, float]) -> Figure:
+def changes_over_n(by_n: pd.DataFrame, doubled: Sequence[int] = (62, 126, 254, 510)) -> dict[str, str]:
+    """What a measure changes by with N, each with its interval over seeds; empty where there is one N only.
+
+    by_n: a row a seed, a column an N; seeds that lack one are left out. From the least N to the largest, and where all of `doubled` are
+    there, between the two in its middle and the slope of a line through the four.
+    """
+    by_n = by_n.dropna(axis=1, how="all").dropna()
+    if by_n.shape[1] < 2:
+        return {}
+    least, most = by_n.columns.min(), by_n.columns.max()
+    told = {f"from {least} to {most}": by_n[most] - by_n[least]}
+    if set(doubled) <= set(by_n):
+        _, low, high, _ = doubled
+        told[f"from {low} to {high}"] = by_n[high] - by_n[low]
+        told["slope, a doubling"] = pd.Series(slope_per_doubling(doubled, by_n[list(doubled)].to_numpy()))
+    return {name: signed(change) for name, change in told.items()}
+
+
+def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[str, float], setting: str = "") -> Figure:
     """A row of two panels for each title: accuracy by number of negatives, and its gain over the first arm with the same seed and number.
 
     Each table has one row a run, with the columns arm, N, seed and accuracy (%); the arm "untrained" is drawn as a line. Bars are 95% t
-    intervals over seeds; neighbouring means of equally many seeds are joined. published: by name the paper's gains, told in words, since
-    they would press all else together.
+    intervals over seeds; neighbouring means of equally many seeds are joined. published: by name the paper's gains in some `setting`, in
+    words beside the first row, since they would press all else together.
     """
     look: dict[str, Any] = dict(figsize=(14, 4.3 * len(panels)), squeeze=False, layout="constrained", width_ratios=[1, 2])
     figure, axes = plt.subplots(len(panels), 2, **look)
@@ -265,14 +283,15 @@ def accuracies_and_gains(panels: Mapping[str, pd.DataFrame], published: Mapping[
         left.axhline(floor, color="0.4", linestyle="--", label="untrained encoder")
         left.set(xlabel="negatives $N$", ylabel="linear accuracy (%)", title=title)
         right.axhline(0, color=colour[arms[0]], linewidth=1.5)
-        told = "".join(f"\npaper, {name}: {gain:+.1f}" for name, gain in published.items())
-        right.text(1.02, 0.02, told.strip(), transform=right.transAxes, va="bottom", fontsize="small", color="0.3")
         right.set(xlabel="negatives $N$", ylabel="gain (points)", title=f"minus {arms[0]}, same seed and $N$")
         marks: dict[str, Any] = {}
         for axis in (left, right):
             for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
                 marks.setdefault(name, handle)
+        marks = {name: marks[name] for name in ("untrained encoder", *names) if name in marks}
         right.legend(list(marks.values()), list(marks), loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    told = "\n".join([setting, *(f"{name}: {gain:+.1f}" for name, gain in published.items())]).strip()
+    axes[0, 1].text(1.02, 0.0, told, transform=axes[0, 1].transAxes, va="bottom", fontsize="small", color="0.3")
     return figure
 
 
@@ -282,11 +301,12 @@ def curves_and_gaps(
     """Left, `measure` against epochs, a line for each value of the column `arms`; right, its difference from `base`, paired by seed.
 
     curves: columns `arms`, seed, epoch and `measure`, one row a measurement. Means with 95% t-intervals over seeds. said: the axis label.
-    colours: by arm, in the order of the legend.
+    colours: by arm, in the order of the legend; an arm that has none gets the next of the cycle.
     """
     by_seed = curves.pivot_table(measure, ["epoch", "seed"], arms, sort=False)
-    by_seed = by_seed[[name for name in colours or by_seed if name in by_seed]]
-    colour: Mapping[Any, Any] = colours or {str(name): f"C{i}" for i, name in enumerate(by_seed)}
+    first = [name for name in colours or {} if name in by_seed]
+    by_seed = by_seed[[*first, *(name for name in by_seed if name not in first)]]
+    colour: dict[Any, Any] = {name: f"C{i}" for i, name in enumerate(by_seed)} | dict(colours or {})
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     for axis, table in zip(axes, (by_seed, by_seed.drop(columns=base).sub(by_seed[base], axis=0)), strict=True):
         for name in table:

@@ -62,8 +62,8 @@ def gains_by_task(
     gains: pd.DataFrame,
     marks: Mapping[tuple[str, str], float],
     lines: Mapping[str, Mapping[str, float]],
-    rings: Mapping[tuple[str, str], float],
-    of_rings: str,
+    rings: Mapping[tuple[str, str], float] | None = None,
+    of_rings: str = "",
 ) -> Figure:
     """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means with 95% intervals over seeds.
 
@@ -79,7 +79,7 @@ def gains_by_task(
         axis.scatter(at, printed, marker="D", color="black", s=28, label="published")
         if rings:
             at = [offset - 0.06 for offset in offsets.values()]
-            axis.scatter(at, [rings[arm, task] for arm in offsets], s=50, facecolor="none", edgecolor="0.3", label=of_rings)
+            axis.scatter(at, [rings.get((arm, task), math.nan) for arm in offsets], s=50, facecolor="none", edgecolor="0.3", label=of_rings)
         axis.axhline(0, color="black", linewidth=1)
         for (name, values), style in zip(lines.items(), ("--", ":"), strict=False):
             axis.axhline(values[task], color="0.4", linestyle=style, linewidth=1.5, label=name)

@@ -32,6 +32,11 @@ def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float,
     return mean, mean - half, mean + half
 
 
+def slope_per_doubling(at: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The slope of a least-squares line through each row of values [seeds, n] over the base-2 logarithm of `at` [n]. Shape [seeds]."""
+    return np.polyfit(np.log2(np.asarray(at, dtype=np.float64)), np.asarray(values, dtype=np.float64).T, 1)[0]
+
+
 def verdict(low: float, high: float, region: tuple[float, float], effect: float | None = None) -> str:
     """What the interval [low, high] says of a claim that the statistic lies in the open region (bounds may be infinite).
 

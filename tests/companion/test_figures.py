@@ -8,8 +8,8 @@ import pytest
 import torch
 from matplotlib.colors import to_rgba, to_rgba_array
 
-from curlnb.companion import figures, figures_hcl, notebook
-from curlnb.companion.statistics import t_interval
+from curlnb.companion import figures, figures_dcl, figures_hcl, notebook
+from curlnb.companion.statistics import slope_per_doubling, t_interval
 from curlnb.data.images import Dataset
 
 
@@ -122,6 +122,51 @@ def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
     assert set(by_name) == {"untrained encoder", "SimCLR", "hard"}
     assert set(by_name["untrained encoder"].get_ydata()) == {30.0}
     plt.close(figure)
+
+
+def test_means_are_joined_where_neighbours_rest_on_equally_many_seeds():
+    rows = [("biased", n, seed, 40.0 + seed) for n in (62, 126, 510) for seed in (0, 1)]
+    rows += [("hard", n, seed, 41.0 + seed) for n in (62, 126) for seed in (0, 1)] + [("hard", 510, 0, 41.0)]
+    rows += [("ideal", n, seed, 42.0 + seed) for n in (62, 510) for seed in (0, 1)]  # not at 126
+    figure = figures.accuracies_and_gains({"made up": pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])}, {})
+    left = figure.axes[0]
+    joined = [line for line in left.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
+    assert len(joined) == 2 + 1  # biased twice, hard once, the ideal never
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["untrained encoder", "biased", "hard", "ideal"]
+    plt.close(figure)
+
+
+def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
+    by_n = pd.DataFrame({62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]})
+    doublings = np.log2(510 / 62)  # almost three
+    told = figures.changes_over_n(by_n)
+    assert told["from 62 to 510"] == "+3.00 [+3.00, +3.00]"
+    assert told["from 126 to 254"] == "+1.00 [+1.00, +1.00]"
+    assert abs(float(told["slope, a doubling"].split()[0]) - 3 / doublings) < 0.01
+    at = np.array([30, 62, 510])
+    slopes = slope_per_doubling(at, np.stack([7 - 0.5 * np.log2(at), 1 + 2 * np.log2(at)]))
+    np.testing.assert_allclose(slopes, [-0.5, 2.0], rtol=1e-12)
+    assert list(figures.changes_over_n(by_n[[62, 510]])) == ["from 62 to 510"]
+    assert figures.changes_over_n(by_n[[62]]) == {}
+
+
+def test_curves_keep_arms_without_a_colour():
+    rows = [(arm, seed, epoch, 30.0 + epoch + seed) for arm in (0.0, 0.1, 0.2) for seed in (0, 1) for epoch in (1, 2)]
+    curves = pd.DataFrame(rows, columns=["tau", "seed", "epoch", "knn"])
+    for colours in (None, {0.2: "black", 0.0: "red", 0.3: "blue"}):
+        figure = figures.curves_and_gaps(curves, "tau", 0.0, "kNN", colours=colours)
+        assert [len(axis.containers) for axis in figure.axes] == [3, 2]
+        assert figure.axes[0].containers[0].lines[0].get_color() == ("black" if colours else "C0")
+        plt.close(figure)
+
+
+def test_gains_of_another_run_are_rings_where_it_has_the_arm():
+    gains = pd.DataFrame([(arm, "MR", x) for arm in ("a", "b") for x in (0.5, 1.0)], columns=["arm", "task", "gain"])
+    for rings in (None, {("a", "MR"): 2.0}):
+        figure = figures_dcl.gains_by_task(gains, {}, {}, rings, "quick, one seed")
+        named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        assert ("quick, one seed" in named) == (rings is not None)
+        plt.close(figure)
 
 
 def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():
