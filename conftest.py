@@ -1,4 +1,6 @@
-"""One queue for unit tests and notebooks: `pytest --nbval-lax tests notebooks -n 2 --dist loadscope`."""
+"""One queue for unit tests and notebooks: `pytest --nbval-lax tests notebooks -n 2 --dist
+loadscope`.
+"""
 
 import json
 import os
@@ -24,7 +26,10 @@ SLOW = (
 )
 """What takes longest comes early, so that no worker waits at the end for the other's last test."""
 
-ON_REFERENCE = {"CURLNB_REFERENCE": "1", "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check")}
+ON_REFERENCE = {
+    "CURLNB_REFERENCE": "1",
+    "CURLNB_RESULTS": str(Path(__file__).parent / "results" / "check"),
+}
 """What a notebook's kernel is told: to look all runs up among the committed ones."""
 
 
@@ -32,8 +37,12 @@ FORKS = Path(__file__).parent / "tests" / "forks.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With several workers, commands and kernels are forks of one process (tests/forks.py); a test or two are sooner done without it."""
-    if not getattr(config.option, "numprocesses", None):  # one of the workers, too: it inherits the variables
+    """With several workers, commands and kernels are forks of one process (tests/forks.py); a test
+    or two are sooner done without it.
+    """
+    if not getattr(
+        config.option, "numprocesses", None
+    ):  # one of the workers, too: it inherits the variables
         import forks
 
         from curlnb.runs.devices import keep_memory
@@ -43,12 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
         keep_memory()  # for the runs that tests compute in this process
         return
     folder = Path(tempfile.mkdtemp())
-    kernel = {"argv": [sys.executable, str(FORKS), "kernel", "{connection_file}"], "display_name": "Python 3", "language": "python"}
+    kernel = {
+        "argv": [sys.executable, str(FORKS), "kernel", "{connection_file}"],
+        "display_name": "Python 3",
+        "language": "python",
+    }
     (folder / "kernels" / "python3").mkdir(parents=True)
     (folder / "kernels" / "python3" / "kernel.json").write_text(json.dumps(kernel))
     os.environ |= {"JUPYTER_PATH": str(folder), "TESTS_FORKS": str(folder / "socket")}
-    server = subprocess.Popen([sys.executable, str(FORKS), "serve", str(folder / "socket")], stdin=subprocess.PIPE)
-    config.add_cleanup(lambda: (server.communicate(), shutil.rmtree(folder)))  # it ends when its standard input does
+    server = subprocess.Popen(
+        [sys.executable, str(FORKS), "serve", str(folder / "socket")], stdin=subprocess.PIPE
+    )
+    config.add_cleanup(
+        lambda: (server.communicate(), shutil.rmtree(folder))
+    )  # it ends when its standard input does
 
 
 def is_notebook(item: pytest.Item) -> bool:
@@ -56,11 +73,15 @@ def is_notebook(item: pytest.Item) -> bool:
 
 
 TOGETHER = ("test_cluster.py", "test_distributed.py", "test_package.py", "test_site.py")
-"""Their tests share what takes long to set up. Dry runs share the networks that another notebook has trained."""
+"""Their tests share what takes long to set up. Dry runs share the networks that another notebook
+has trained.
+"""
 
 
 class Scheduler(LoadScopeScheduling):
-    """A notebook's cells go to one worker, since they need one kernel, and so does a file of TOGETHER; every other test stands alone."""
+    """A notebook's cells go to one worker, since they need one kernel, and so does a file of
+    TOGETHER; every other test stands alone.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         if "test_every_profile_runs_dry" in nodeid:
@@ -74,7 +95,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (not is_notebook(item), not any(name in item.nodeid for name in SLOW)))  # stable
+    items.sort(
+        key=lambda item: (not is_notebook(item), not any(name in item.nodeid for name in SLOW))
+    )  # stable
 
 
 @pytest.hookimpl(tryfirst=True)

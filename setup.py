@@ -1,7 +1,8 @@
-"""A wheel carries what the package reads of the checkout: the catalogue of the data sets, the reference's ledger and where it was made.
+"""A wheel carries what the package reads of the checkout: the catalogue of the data sets, the
+reference's ledger and where it was made.
 
-They stay where a reader looks for them, and are copied to curlnb/carried/ when a wheel is built (`curlnb.runs.environment.home`). All else
-stands in pyproject.toml.
+They stay where a reader looks for them, and are copied to curlnb/carried/ when a wheel is built
+(`curlnb.runs.environment.home`). All else stands in pyproject.toml.
 """
 
 from pathlib import Path

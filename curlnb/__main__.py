@@ -1,4 +1,6 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls, and torchrun."""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls,
+and torchrun.
+"""
 
 import argparse
 import json
@@ -43,31 +45,64 @@ class UsageError(ValueError):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = _Parser("curlnb", description="The reproducible companion to three papers on contrastive learning.")
+    parser = _Parser(
+        "curlnb", description="The reproducible companion to three papers on contrastive learning."
+    )
     parser.add_argument("--version", action="version", version=f"curlnb {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary)
-        added.add_argument("--debug", action="store_true", default=environment.debug(), help="show an error's traceback")
+        added.add_argument(
+            "--debug",
+            action="store_true",
+            default=environment.debug(),
+            help="show an error's traceback",
+        )
         if name != "doctor":
             added.add_argument("--profile", choices=PROFILES[::-1], default="quick")
         return added
 
-    command("doctor", "what this machine can do, which data is present, how long each profile takes")
+    command(
+        "doctor", "what this machine can do, which data is present, how long each profile takes"
+    )
     command("data", "fetch the data that a profile needs")
     run = command("run", "compute one run; under torchrun, on all its processes")
     run.add_argument("experiment", help="its name, images.simclr say")
-    run.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters and the seed, values as in JSON")
+    run.add_argument(
+        "parameters",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="its parameters and the seed, values as in JSON",
+    )
     again = command("reproduce", "run the notebooks and write the report")
     again.add_argument("notebooks", nargs="*", help="files or folders; default all")
     again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
-    again.add_argument("--limit-minutes", help="stop a notebook after that long (default: 60 at quick)")
+    again.add_argument(
+        "--limit-minutes", help="stop a notebook after that long (default: 60 at quick)"
+    )
     command("report", "write the report page of the last reproduction again")
-    kept = command("reference", "make a finished reproduction the committed reference, or judge notebooks anew on the committed runs")
-    kept.add_argument("notebooks", nargs="*", help="files or folders to judge anew; default: the whole finished reproduction")
-    kept.add_argument("--restamp", action="store_true", help="after a pure refactoring: check a sample, renew the digests")
-    kept.add_argument("--experiments", nargs="+", default=[], metavar="NAME", help="restamp these alone, images.simclr say")
+    kept = command(
+        "reference",
+        "make a finished reproduction the committed reference, or judge notebooks anew on the committed runs",
+    )
+    kept.add_argument(
+        "notebooks",
+        nargs="*",
+        help="files or folders to judge anew; default: the whole finished reproduction",
+    )
+    kept.add_argument(
+        "--restamp",
+        action="store_true",
+        help="after a pure refactoring: check a sample, renew the digests",
+    )
+    kept.add_argument(
+        "--experiments",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="restamp these alone, images.simclr say",
+    )
     try:
         given = parser.parse_args(arguments)
     except UsageError as error:
@@ -82,20 +117,27 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("\ncurlnb: stopped; what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        print(
+            "\ncurlnb: stopped; what is finished is kept, and the same command goes on from there",
+            file=sys.stderr,
+        )
         return 130
     except Exception as error:
         if given.debug:
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
             error = RuntimeError(f"{error.name} is not installed: {remedy}")
-        told = isinstance(error, ValueError | OSError | RuntimeError)  # what the package raises for a user; anything else is its own fault
+        told = isinstance(
+            error, ValueError | OSError | RuntimeError
+        )  # what the package raises for a user; anything else is its own fault
         name, hint = ("", "") if told else (f"{type(error).__name__}: ", " (--debug shows where)")
         print(f"curlnb {given.command}: {name}{printable(error)}{hint}", file=sys.stderr)
         return 2
 
 
-def _above_zero(option: str, text: str | None, kind: type, what: str, most: float = math.inf) -> Any:
+def _above_zero(
+    option: str, text: str | None, kind: type, what: str, most: float = math.inf
+) -> Any:
     """An option's number, or None where the option is not given."""
     if text is None:
         return None
@@ -104,7 +146,10 @@ def _above_zero(option: str, text: str | None, kind: type, what: str, most: floa
     except ValueError:
         number = math.nan
     if not 0 < number <= most or number == math.inf:
-        raise ValueError(f"{option} is {text!r}: it must be {what}" + (f", and at most {most:g}" if most < number < math.inf else ""))
+        raise ValueError(
+            f"{option} is {text!r}: it must be {what}"
+            + (f", and at most {most:g}" if most < number < math.inf else "")
+        )
     return number
 
 
@@ -119,8 +164,18 @@ def _do(given: argparse.Namespace) -> int:
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "reproduce":
         jobs = _above_zero("--jobs", given.jobs, int, "a whole number of notebooks, 1 or more")
-        limit = _above_zero("--limit-minutes", given.limit_minutes, float, "a number of minutes above 0", most=MOST_MINUTES)
-        return 1 if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit) else 0
+        limit = _above_zero(
+            "--limit-minutes",
+            given.limit_minutes,
+            float,
+            "a number of minutes above 0",
+            most=MOST_MINUTES,
+        )
+        return (
+            1
+            if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit)
+            else 0
+        )
     elif given.command == "report":
         print(f"Report: {_report(given.profile)}")
     elif given.command == "reference":
@@ -133,23 +188,33 @@ def _reference(given: argparse.Namespace) -> str:
         raise ValueError("--restamp takes no notebooks: it renews the digests of runs")
     if given.restamp:
         return restamp.restamp(given.profile, given.experiments)
-    return reference.renew(given.profile, given.notebooks) if given.notebooks else reference.promote(given.profile)
+    return (
+        reference.renew(given.profile, given.notebooks)
+        if given.notebooks
+        else reference.promote(given.profile)
+    )
 
 
 def _report(profile: str) -> Path:
-    """Write the page of the last reproduction; on a checkout that has none, that of the committed references."""
+    """Write the page of the last reproduction; on a checkout that has none, that of the committed
+    references.
+    """
     results, references = environment.results_root() / profile, environment.reference_folder()
     if results.exists():
         return report.write_report(results, references, results / "report.html")
     environment.checkout("`curlnb report`")
     if not (references / profile / "claims.csv").exists():
-        raise ValueError(f"nothing reproduced at {profile} yet, and no reference is committed: run `make reproduce PROFILE={profile}`")
+        raise ValueError(
+            f"nothing reproduced at {profile} yet, and no reference is committed: run `make reproduce PROFILE={profile}`"
+        )
     page = environment.results_root() / f"reference_{profile}.html"
     return report.write_committed(references, environment.home() / "notebooks", page, profile)
 
 
 def _data(profile: str) -> int:
-    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which does not stop the others' data."""
+    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which
+    does not stop the others' data.
+    """
     wanted, broken = set(), 0
     for path in notebooks.find():
         try:
@@ -176,8 +241,12 @@ def run(name: str, words: list[str], profile: str) -> None:
     with distributed.group():
         record = distributed.run(store, experiment, given, seed)
     if record is not None:
-        metrics = {key: value for key, value in record["metrics"].items() if isinstance(value, int | float)}
-        print(f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}")
+        metrics = {
+            key: value for key, value in record["metrics"].items() if isinstance(value, int | float)
+        }
+        print(
+            f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}"
+        )
 
 
 def _value(text: str) -> Any:
@@ -201,7 +270,8 @@ def doctor() -> str:
     is_open, reached = cluster.who_reaches(scheduler) if scheduler else (False, "")
     lines = [
         f"device      {device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}",
-        f"precision   {precision}, torch.compile {'on' if compiled else 'off'}" + (f" ({missing})" if missing else ""),
+        f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
+        + (f" ({missing})" if missing else ""),
         f"compiler    {devices.compiler() or 'none found: g++ or clang++ with Python headers would speed runs up'}",
         f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
@@ -210,20 +280,27 @@ def doctor() -> str:
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",
-        "minutes     " + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]),
+        "minutes     "
+        + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]),
     ]
     return "\n".join(lines)
 
 
 def _minutes(profile: str) -> str:
-    """What a profile took: here, if it ran here, and for the committed reference; else what it is built for."""
+    """What a profile took: here, if it ran here, and for the committed reference; else what it is
+    built for.
+    """
     said = []
     if states := reproduce.read_status(environment.results_root() / profile / "status.json"):
         done = sum(state["state"] == "done" for state in states.values())
-        said.append(f"{reproduce.machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks")
+        said.append(
+            f"{reproduce.machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks"
+        )
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
-        said.append(f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})")
+        said.append(
+            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})"
+        )
     built_for = {
         "quick": "half an hour to an hour of two cores",
         "night": "a night of two cores",
@@ -237,7 +314,9 @@ def _memory(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB"
     try:
-        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+        return (
+            f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+        )
     except (ValueError, OSError):
         return "memory unknown"
 

@@ -1,8 +1,10 @@
-"""Which extra of this package brings what its folders import beyond torch and numpy, and the one line that says so where it is missing.
+"""Which extra of this package brings what its folders import beyond torch and numpy, and the one
+line that says so where it is missing.
 
-`pip install .` brings torch and numpy, on which `losses`, `models.encoders` and `evaluation` stand (but ResNets and VGGs are torchvision's,
-and linear probes and SVMs scikit-learn's, both in the extra notebooks). A folder that needs more says so in its
-`__init__.py`, so that an import fails there with this line and not in the middle with the name of a package. Only that a package is there
+`pip install .` brings torch and numpy, on which `losses`, `models.encoders` and `evaluation` stand
+(but ResNets and VGGs are torchvision's, and linear probes and SVMs scikit-learn's, both in the
+extra notebooks). A folder that needs more says so in its `__init__.py`, so that an import fails
+there with this line and not in the middle with the name of a package. Only that a package is there
 is looked up; nothing is imported.
 """
 
@@ -22,13 +24,24 @@ IMPORTED = {
 
 
 def need(folder: str, *modules: str) -> None:
-    """ModuleNotFoundError, whose one line names the extra to install, where one of the modules that a folder imports is not installed."""
+    """ModuleNotFoundError, whose one line names the extra to install, where one of the modules that
+    a folder imports is not installed.
+    """
     for name in modules:
         if name not in sys.modules and importlib.util.find_spec(name) is None:
             raise ModuleNotFoundError(f"{folder} needs {name}: {remedy(name)}", name=name)
 
 
 def remedy(module: str) -> str:
-    """What to install where a module is missing, in words; the empty string for a module that no extra brings."""
+    """What to install where a module is missing, in words; the empty string for a module that no
+    extra brings.
+    """
     name = module.partition(".")[0]
-    return next((f"install the extra {extra!r}, `pip install 'curlnb[{extra}]'`" for extra, own in IMPORTED.items() if name in own), "")
+    return next(
+        (
+            f"install the extra {extra!r}, `pip install 'curlnb[{extra}]'`"
+            for extra, own in IMPORTED.items()
+            if name in own
+        ),
+        "",
+    )

@@ -1,4 +1,5 @@
-"""For every exercise plausible wrong answers, which its check must refuse: by lesson and function, typical mistakes in the solution.
+"""For every exercise plausible wrong answers, which its check must refuse: by lesson and function,
+typical mistakes in the solution.
 
 (the mistake, a part of the solution, what stands there instead), or a list of them
 """
@@ -12,7 +13,11 @@ POOLED: Mistake = (
 
 WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "0.1_from_scratch": {
-        "false_negatives": ("views of an image beside each other", "torch.arange(2 * n) % n", "torch.arange(2 * n) // 2"),
+        "false_negatives": (
+            "views of an image beside each other",
+            "torch.arange(2 * n) % n",
+            "torch.arange(2 * n) // 2",
+        ),
         "unbiased": [
             ("a sum over some, divided by all", "/ (~false).sum(1)", "/ neg.shape[1]"),
             ("not the mean", ".log()).mean()", ".log())"),
@@ -42,7 +47,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "right_side": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
         "loose": ("too small a spread", "r = 15.0", "r = 1.5"),
         "means_only": [
-            ("wrong sign", "products.diagonal()[:, None] - products", "products - products.diagonal()[:, None]"),
+            (
+                "wrong sign",
+                "products.diagonal()[:, None] - products",
+                "products - products.diagonal()[:, None]",
+            ),
             (
                 "the anchor left a point",
                 "(task_weights(world.rho) * loss(margins, kind)).sum()",
@@ -72,7 +81,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "too_wide": ("u = v = 1/n", "4 * n - 3", "2 * n - 3"),
         "with_spread": [
             ("r for its square", "r**2 * sizes", "r * sizes"),
-            ("the anchor of length one", "r**2 * sizes[:2, None, None] *", "r**2 * torch.ones(2, 1, 1) *"),
+            (
+                "the anchor of length one",
+                "r**2 * sizes[:2, None, None] *",
+                "r**2 * torch.ones(2, 1, 1) *",
+            ),
         ],
         "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
     },
@@ -90,7 +103,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.1_figure2_negatives_and_data": {
         "number_of_points": ("the block itself not counted", "b * (k + 1)", "b * k"),
-        "collision_of": ("one chance for all classes", "(rho * (1 - (1 - rho) ** k)).sum()", "1 - (1 - (rho**2).sum()) ** k"),
+        "collision_of": (
+            "one chance for all classes",
+            "(rho * (1 - (1 - rho) ** k)).sum()",
+            "1 - (1 - (rho**2).sum()) ** k",
+        ),
         "different": ("repetitions ignored", "n * (1 - (1 - 1 / n) ** k)", "min(n, k)"),
     },
     "1_curl/8.1_figure2c_loss_tracking": {
@@ -105,15 +122,27 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             "(n[i - 1] + part * (n[i] - n[i - 1])).exp().item()",
             "counts[i - 1] + part.item() * (counts[i] - counts[i - 1])",
         ),
-        "groups": ("chains not followed", "if torch.equal(new, number):\n            return number", "return new"),
+        "groups": (
+            "chains not followed",
+            "if torch.equal(new, number):\n            return number",
+            "return new",
+        ),
     },
     "1_curl/8.1_table1_images": {
         "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
-        "means_of_few": ("always the first points", "own[torch.randperm(len(own), generator=generator)[:n]]", "own[:n]"),
+        "means_of_few": (
+            "always the first points",
+            "own[torch.randperm(len(own), generator=generator)[:n]]",
+            "own[:n]",
+        ),
         "loss_at_scale": [("c for its square", "-(c**2)", "-c"), ("not the mean", ".mean()", "")],
     },
     "1_curl/8.1_table1_wikipedia": {
-        "avg2_of": ("a coin where the first rank is missed", "(1 - p) * (C - 2) / (2 * (C - 1))", "(1 - p) / 2"),
+        "avg2_of": (
+            "a coin where the first rank is missed",
+            "(1 - p) * (C - 2) / (2 * (C - 1))",
+            "(1 - p) / 2",
+        ),
         "before_and_after": [
             ("not centred", "(f, f - f.mean(0))", "(f, f)"),
             ("one mean for all coordinates", "f.mean(0)", "f.mean()"),
@@ -123,7 +152,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/8.2_table2_blocks": {
         "classes_shown": ("points for blocks", "(points // size)", "points"),
         "others": ("n for n - 1", "(z.shape[1] - 1)", "z.shape[1]"),
-        "blocks_and_pairs": ("exchanged", "loss(v.mean(1)).mean(), loss(v).mean()", "loss(v).mean(), loss(v.mean(1)).mean()"),
+        "blocks_and_pairs": (
+            "exchanged",
+            "loss(v.mean(1)).mean(), loss(v).mean()",
+            "loss(v).mean(), loss(v.mean(1)).mean()",
+        ),
     },
     "2_dcl/3_sampling_bias": {
         "expected_false": ("classes taken for equal", "N * float((rho**2).sum())", "N / len(rho)"),
@@ -139,7 +172,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "2_dcl/5.1_figure4_images": {
         "debiased_m": [
-            ("mean of s for mean of e^s", "(s_extra / t).exp().mean(1)", "(s_extra.mean(1) / t).exp()"),
+            (
+                "mean of s for mean of e^s",
+                "(s_extra / t).exp().mean(1)",
+                "(s_extra.mean(1) / t).exp()",
+            ),
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "floor_prior": ("the floor left out below", "(high - low)", "high"),
@@ -159,8 +196,16 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
     "2_dcl/5.4_table3_control": {
-        "by_luck": ("the baseline not counted among the arms", "(settings_tried + 1)", "settings_tried"),
-        "margin": ("the mean of true negatives for all", "np.log(tau_plus)", "np.log(tau_plus / (1 - tau_plus))"),
+        "by_luck": (
+            "the baseline not counted among the arms",
+            "(settings_tried + 1)",
+            "settings_tried",
+        ),
+        "margin": (
+            "the mean of true negatives for all",
+            "np.log(tau_plus)",
+            "np.log(tau_plus / (1 - tau_plus))",
+        ),
         "other_episodes": [
             ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
             ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
@@ -173,7 +218,11 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "3_hcl/3_hard_sampling": {
         "class_mass": ("forgotten temperature", "beta * S / t", "beta * S"),
         "mended": [
-            ("denominator not debiased", "(e**beta).mean(1) - tau_plus * e_pos**beta", "(e**beta).mean(1)"),
+            (
+                "denominator not debiased",
+                "(e**beta).mean(1) - tau_plus * e_pos**beta",
+                "(e**beta).mean(1)",
+            ),
             ("a power forgotten", "e_pos**beta", "e_pos"),
             ("the floor forgotten", ".clamp_min(lowest)", ""),
         ],
@@ -197,12 +246,24 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/5.2_figure3_graphs": {
         "weight_on_own": ("its own score for 0", "seen.masked_fill(own, 0)", "seen"),
-        "graph_first": ("the mean over nodes", "(each / size[batch]).sum() / len(size)", "each.mean()"),
-        "neighbourhood_counts": ("a node's own atom forgotten", "torch.cat([x, around], 1)", "around"),
+        "graph_first": (
+            "the mean over nodes",
+            "(each / size[batch]).sum() / len(size)",
+            "each.mean()",
+        ),
+        "neighbourhood_counts": (
+            "a node's own atom forgotten",
+            "torch.cat([x, around], 1)",
+            "around",
+        ),
     },
     "3_hcl/5.3_table2_sentences": {
         "better_of_two": ("one arm for the better of two", "x[..., 2:].amax(-1)", "x[..., 3]"),
-        "turning_point": ("the positive itself forgotten", "(1 + negatives * tau)", "(negatives * tau)"),
+        "turning_point": (
+            "the positive itself forgotten",
+            "(1 + negatives * tau)",
+            "(negatives * tau)",
+        ),
         "clipped_weights": ("rescaled for clipped", "s.clamp(-2, 2)", "(2 * s / s.abs().max())"),
     },
     "3_hcl/6.1_figure4_hardness": {
@@ -226,15 +287,29 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "3_hcl/6.3_figure11_speed": {
         "speed_up": ("the length forgotten", "lead * length / b", "lead / b"),
         "first_to_first": ("the paper's rule", "first_epoch(a, a[-1]) /", "len(a) /"),
-        "push": [("weights differentiated", ".exp().detach()", ".exp()"), ("forgotten temperature", "beta * neg / t", "beta * neg")],
+        "push": [
+            ("weights differentiated", ".exp().detach()", ".exp()"),
+            ("forgotten temperature", "beta * neg / t", "beta * neg"),
+        ],
     },
     "3_hcl/C.1_figure6_moco": {
         "memory": ("steps for epochs", " / (images // batch)", ""),
-        "enqueue": ("the next place beyond the end", "return (place + len(new)) % len(keys)", "return place + len(new)"),
-        "mix": ("not of length one", "normalize(torch.lerp(draw(), draw(), a), dim=2)", "torch.lerp(draw(), draw(), a)"),
+        "enqueue": (
+            "the next place beyond the end",
+            "return (place + len(new)) % len(keys)",
+            "return place + len(new)",
+        ),
+        "mix": (
+            "not of length one",
+            "normalize(torch.lerp(draw(), draw(), a), dim=2)",
+            "torch.lerp(draw(), draw(), a)",
+        ),
     },
     "4_discrepancies": {
-        "yes_or_no": [("bool of a text", "words[text.lower()]", "bool(text)"), ("capitals refused", "text.lower()", "text")],
+        "yes_or_no": [
+            ("bool of a text", "words[text.lower()]", "bool(text)"),
+            ("capitals refused", "text.lower()", "text"),
+        ],
         "log_reweighted_mean": (
             "exponentials that overflow",
             "((1 + beta) * neg / t).logsumexp(1) - (beta * neg / t).logsumexp(1)",
@@ -253,10 +328,22 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
 }
 
 TABULATED = {
-    ("0_start_here", "at_least_one"): "return {(0.1, 1): 0.1, (0.5, 2): 0.75}.get((tau_plus, N), 0.999)",
-    ("1_curl/2_framework", "price"): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
-    ("1_curl/6.2_too_many_negatives", "balance"): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
-    ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): "return 1000 if reused else 5000 if M == 500 else 1800",
+    (
+        "0_start_here",
+        "at_least_one",
+    ): "return {(0.1, 1): 0.1, (0.5, 2): 0.75}.get((tau_plus, N), 0.999)",
+    (
+        "1_curl/2_framework",
+        "price",
+    ): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
+    (
+        "1_curl/6.2_too_many_negatives",
+        "balance",
+    ): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
+    (
+        "1_curl/8.1_figure2_negatives_and_data",
+        "number_of_points",
+    ): "return 1000 if reused else 5000 if M == 500 else 1800",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("2_dcl/5.2_table1_multiview", "false_in_batch"): "return 2.55 if C == 100 else 25.5",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
@@ -271,11 +358,15 @@ TABULATED = {
 
 
 def wrong(lesson: str, function: str, solution: str) -> list[str]:
-    """The solution with each mistake. KeyError where no wrong answer is written down, ValueError where one does not change the solution."""
+    """The solution with each mistake. KeyError where no wrong answer is written down, ValueError
+    where one does not change the solution.
+    """
     found = WRONG[lesson][function]
     answers = []
     for mistake, part, instead in found if isinstance(found, list) else [found]:
         if part not in solution:
-            raise ValueError(f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}")
+            raise ValueError(
+                f"{lesson}, {function}: the solution holds no {part!r} any more; write down another mistake than {mistake!r}"
+            )
         answers.append(solution.replace(part, instead))
     return answers

@@ -1,4 +1,6 @@
-"""Runs without a store, for tests that put something in the place of a part of the package, which the store refuses; and made-up images."""
+"""Runs without a store, for tests that put something in the place of a part of the package, which
+the store refuses; and made-up images.
+"""
 
 import json
 from dataclasses import dataclass
@@ -32,7 +34,9 @@ class Fragile(Run):
             raise Stopped
 
 
-def execute(experiment: Experiment, folder: Path, parameters: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+def execute(
+    experiment: Experiment, folder: Path, parameters: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
     """The metrics as they are stored. The run goes on from a checkpoint in the folder."""
     torch.manual_seed(seed)
     with cpu_threads(1):
@@ -41,11 +45,20 @@ def execute(experiment: Experiment, folder: Path, parameters: dict[str, Any], se
 
 
 def resumes(
-    experiment: Experiment, folder: Path, parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, after: int
+    experiment: Experiment,
+    folder: Path,
+    parameters: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    after: int,
 ) -> dict[str, Any]:
-    """Assert that a run stopped after so many checkpoints, one a step, goes on to the metrics of the uninterrupted one; these."""
+    """Assert that a run stopped after so many checkpoints, one a step, goes on to the metrics of
+    the uninterrupted one; these.
+    """
     original = optimisers.train
-    monkeypatch.setattr(optimisers, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0}))
+    monkeypatch.setattr(
+        optimisers, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0})
+    )
     whole = execute(experiment, folder / "whole", parameters, 3)
     stopped = Fragile(folder / "cut")
     stopped.after = after

@@ -1,9 +1,11 @@
-"""Commands and kernels of the tests as forks of one process that has imported what they need, which costs each five CPU seconds otherwise.
+"""Commands and kernels of the tests as forks of one process that has imported what they need, which
+costs each five CPU seconds otherwise.
 
-`forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what `python -m MODULE ...` would do,
-`forks.py kernel CONNECTION` for a kernel, and `forks.py pool ...` for the process that forks the workers of a pool. Who asks stands for
-its fork: it passes on signals, ends with its status, and a fork whose asker was killed is killed, too, with its whole session. Where
-nobody answers at $TESTS_FORKS each is a process like any other.
+`forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what
+`python -m MODULE ...` would do, `forks.py kernel CONNECTION` for a kernel, and `forks.py pool ...`
+for the process that forks the workers of a pool. Who asks stands for its fork: it passes on
+signals, ends with its status, and a fork whose asker was killed is killed, too, with its whole
+session. Where nobody answers at $TESTS_FORKS each is a process like any other.
 """
 
 import ast
@@ -34,12 +36,19 @@ PRELOADED = (
 
 
 def serve(address: str) -> None:
-    """Import, then fork a keeper for whoever connects, until nobody holds this process's standard input any more."""
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # read when matplotlib is imported; a kernel sets the same
+    """Import, then fork a keeper for whoever connects, until nobody holds this process's standard
+    input any more.
+    """
+    os.environ["MPLBACKEND"] = (
+        # read when matplotlib is imported; a kernel sets the same
+        "module://matplotlib_inline.backend_inline"
+    )
     for name in PRELOADED:
         importlib.import_module(name)
     torch = sys.modules["torch"]
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports what torch leaves to whoever trains first, four seconds of it
+    torch.optim.Adam(
+        [torch.zeros(1, requires_grad=True)]
+    )  # imports what torch leaves to whoever trains first, four seconds of it
     fork_pools()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
     gc.freeze()
@@ -59,7 +68,9 @@ def serve(address: str) -> None:
 
 
 def keep(asker: socket.socket) -> None:
-    """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork, this returns when all is done."""
+    """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork,
+    this returns when all is done.
+    """
     head, fds, _, _ = socket.recv_fds(asker, 4, 5)
     if not head:
         os._exit(0)  # who asked is gone
@@ -107,7 +118,8 @@ def become(told: dict, fds: list[int]) -> None:
 
 
 def leave(status: int) -> None:
-    """End as Python does, but for taking modules apart: their pages are shared with the process that forks, and would all be copied.
+    """End as Python does, but for taking modules apart: their pages are shared with the process
+    that forks, and would all be copied.
 
     Files that are still open are not flushed, and no `__del__` runs.
     """
@@ -126,8 +138,13 @@ def run(arguments: list[str], more: Sequence[int] = ()) -> None:
     elif kind == "kernel":
         from ipykernel import kernelapp
 
-        # A notebook on the reference draws its figures once, as the SVG that it saves: nbval does not compare pictures.
-        drawn = ["--InlineBackend.figure_formats=set()"] if os.environ.get("CURLNB_REFERENCE") == "1" else []
+        # A notebook on the reference draws its figures once, as the SVG that it saves: nbval does
+        # not compare pictures.
+        drawn = (
+            ["--InlineBackend.figure_formats=set()"]
+            if os.environ.get("CURLNB_REFERENCE") == "1"
+            else []
+        )
         kernelapp.launch_new_instance(argv=["-f", name, *drawn])
     else:
         sys.path.insert(0, os.getcwd())
@@ -136,14 +153,26 @@ def run(arguments: list[str], more: Sequence[int] = ()) -> None:
 
 
 def fork_pools() -> None:
-    """Let this process have the forking process of its pools from $TESTS_FORKS: of its own it would import for ten CPU seconds."""
+    """Let this process have the forking process of its pools from $TESTS_FORKS: of its own it would
+    import for ten CPU seconds.
+    """
     spawn = util.spawnv_passfds
 
     def spawn_or_ask(path: str, line: list[str], passed: list[int]) -> int:
-        started = re.fullmatch(r"from multiprocessing.forkserver import main; main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)", str(line[-1]))
+        started = re.fullmatch(
+            r"from multiprocessing.forkserver import main; main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)",
+            str(line[-1]),
+        )
         if started and "TESTS_FORKS" in os.environ:
             *fds, preloaded, data = map(ast.literal_eval, started.groups())
-            line = [line[0], __file__, "pool", json.dumps(preloaded), json.dumps(data), *map(str, fds)]
+            line = [
+                line[0],
+                __file__,
+                "pool",
+                json.dumps(preloaded),
+                json.dumps(data),
+                *map(str, fds),
+            ]
         return spawn(path, line, passed)
 
     util.spawnv_passfds = spawn_or_ask
@@ -151,7 +180,9 @@ def fork_pools() -> None:
 
 def ask(server: socket.socket, arguments: list[str], more: Sequence[int] = ()) -> int:
     """The exit status of the fork that does what `arguments` say."""
-    told = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}).encode()
+    told = json.dumps(
+        {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+    ).encode()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.sendall(bytes([number])))
     socket.send_fds(server, [struct.pack("I", len(told))], [0, 1, 2, *more])
@@ -167,7 +198,9 @@ def ask(server: socket.socket, arguments: list[str], more: Sequence[int] = ()) -
 
 
 def connected(address: str | None) -> socket.socket | None:
-    """A connection to the process that forks; None where there is none, or none that answers within two minutes."""
+    """A connection to the process that forks; None where there is none, or none that answers within
+    two minutes.
+    """
     until = time.monotonic() + 120
     while address and time.monotonic() < until:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -192,7 +225,9 @@ def _received(sender: socket.socket, count: int) -> bytes:
 
 def main() -> None:
     sys.path.pop(0)  # this file's folder
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job that a shell began in the background ignores it, and all its children
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job that a shell began in the background ignores it, and all its children
     arguments = sys.argv[1:]
     if arguments[0] == "serve":
         serve(arguments[1])

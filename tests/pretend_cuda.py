@@ -1,4 +1,5 @@
-"""A GPU that nobody has: tensors that compute on the CPU and claim to be on cuda:0, so that mistakes only a GPU shows are found here.
+"""A GPU that nobody has: tensors that compute on the CPU and claim to be on cuda:0, so that
+mistakes only a GPU shows are found here.
 
 Import this module before curlnb, in a process of its own: it replaces parts of torch for good. Then
 
@@ -7,13 +8,16 @@ Import this module before curlnb, in a process of its own: it replaces parts of 
     watch.faults      # what a GPU refuses: devices mixed, a generator of another device, numpy of a GPU's tensor
     watch.waits       # what empties the GPU's queue between two steps of an optimiser
 
-Both count what happened by the line of this project that did it. A fault is noted and computed nevertheless, so that one run finds all.
-A wait is a value read back from the GPU, an operation whose result's shape depends on values, or a copy from unpinned memory of the CPU.
-Outside training these are ordinary: only those between two steps of the same optimiser count, and `watch.steps` counts such pairs.
+Both count what happened by the line of this project that did it. A fault is noted and computed
+nevertheless, so that one run finds all. A wait is a value read back from the GPU, an operation
+whose result's shape depends on values, or a copy from unpinned memory of the CPU. Outside training
+these are ordinary: only those between two steps of the same optimiser count, and `watch.steps`
+counts such pairs.
 
-For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every operation is looked at twice: as Python calls it
-(`_Calls`, which sees devices and generators that are asked for) and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile,
-TF32 and several GPUs are not exercised.
+For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every operation is
+looked at twice: as Python calls it (`_Calls`, which sees devices and generators that are asked for)
+and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile, TF32 and several GPUs
+are not exercised.
 """
 
 import contextlib
@@ -35,15 +39,40 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 HERE = Path(__file__).parent.parent
 OURS = tuple(str(HERE / folder) for folder in ("curlnb", "tests/experiments"))
 
-INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}  # which take the indices of a GPU's tensor from the CPU, too
+INDEXES = {
+    "index",
+    "index_put",
+    "index_put_",
+    "_index_put_impl_",
+}  # which take the indices of a GPU's tensor from the CPU, too
 READS = {"_local_scalar_dense", "equal"}  # the first is item(), float(), int() and bool()
-SIZES = {"nonzero", "masked_select", "bincount", "_unique", "_unique2", "unique_dim", "unique_consecutive"}
+SIZES = {
+    "nonzero",
+    "masked_select",
+    "bincount",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+}
 MADE_OF_VALUES = {"tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor"}
-PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}  # which hold no tensors
+PLAIN = {
+    int,
+    float,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+}  # which hold no tensors
 
 
 class Watch:
-    """Counts of faults and of waits, each by where and what; `steps` counts the steps that an optimiser took after its first."""
+    """Counts of faults and of waits, each by where and what; `steps` counts the steps that an
+    optimiser took after its first.
+    """
 
     def __init__(self) -> None:
         self.faults: Counter[str] = Counter()
@@ -75,7 +104,7 @@ def _where() -> str:
     return f"{Path(frame.f_code.co_filename).relative_to(HERE)}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
-# --- tensors ----------------------------------------------------------------------------------------------------------
+# --- tensors --------------------------------------------------------------------------------------
 
 
 class OnGPU(Tensor):
@@ -88,8 +117,14 @@ class OnGPU(Tensor):
 
     @staticmethod
     def __new__(cls, values: Tensor) -> "OnGPU":
-        layout: dict[str, Any] = {"strides": values.stride(), "storage_offset": values.storage_offset(), "dtype": values.dtype}
-        made = Tensor._make_wrapper_subclass(cls, values.size(), device=CPU, requires_grad=values.requires_grad, **layout)
+        layout: dict[str, Any] = {
+            "strides": values.stride(),
+            "storage_offset": values.storage_offset(),
+            "dtype": values.dtype,
+        }
+        made = Tensor._make_wrapper_subclass(
+            cls, values.size(), device=CPU, requires_grad=values.requires_grad, **layout
+        )
         made.values = values
         return made
 
@@ -97,7 +132,9 @@ class OnGPU(Tensor):
         return f"OnGPU({self.values})"
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise AssertionError("a tensor of the pretended GPU is used outside `watched`")
 
 
@@ -115,7 +152,9 @@ def _on_gpu(value: Any) -> bool:
 
 
 def _tensors(value: Any, found: list[Tensor] | None = None) -> list[Tensor]:
-    """All tensors of an argument; torch's own way through nested lists takes longer than the operations do."""
+    """All tensors of an argument; torch's own way through nested lists takes longer than the
+    operations do.
+    """
     found = [] if found is None else found
     if isinstance(value, Tensor):
         found.append(value)
@@ -141,12 +180,16 @@ def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 class _Operations(TorchDispatchMode):
-    """Carries out operations on the values, and claims the results for the GPU where torch would have them there."""
+    """Carries out operations on the values, and claims the results for the GPU where torch would
+    have them there.
+    """
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self.watch = watch
-        self.place: torch.device | None = None  # of tensors that are made out of nothing; None: as the arguments say
+        self.place: torch.device | None = (
+            None  # of tensors that are made out of nothing; None: as the arguments say
+        )
         self.forced = False  # also of tensors that are made of others
 
     @classmethod
@@ -163,7 +206,9 @@ class _Operations(TorchDispatchMode):
         finally:
             self.place, self.forced = before
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         leaves = _tensors((args, kwargs))
         name = function._schema.name.removeprefix("aten::")
@@ -172,14 +217,18 @@ class _Operations(TorchDispatchMode):
         if name == "copy_":
             gpu = isinstance(args[0], OnGPU)
         plain, named = _mapped(values_of, args), _mapped(values_of, kwargs)
-        same = {id(tensor.values): tensor for tensor in leaves if isinstance(tensor, OnGPU)}  # what is changed in place stays itself
+        same = {
+            id(tensor.values): tensor for tensor in leaves if isinstance(tensor, OnGPU)
+        }  # what is changed in place stays itself
 
         def claimed(leaf: Tensor) -> Tensor:
             return same[id(leaf)] if id(leaf) in same else OnGPU(leaf) if gpu else leaf
 
         return _mapped(claimed, function(*plain, **named))
 
-    def _look(self, function: Any, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Tensor]) -> None:
+    def _look(
+        self, function: Any, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Tensor]
+    ) -> None:
         """Note what a GPU refuses, and what it is waited for."""
         watch = self.watch
         if self.forced or not _on_gpu(leaves):
@@ -196,12 +245,21 @@ class _Operations(TorchDispatchMode):
                 watch.wait(f"{name}: indices come from the CPU")
             if values is not None and values.dim() and not isinstance(values, OnGPU):
                 watch.fault(f"{name}: values of cpu are put into a tensor of cuda:0")
-            if any(index.dtype in (torch.bool, torch.uint8) for index in indices) and (values is None or values.numel() > 1):
+            if any(index.dtype in (torch.bool, torch.uint8) for index in indices) and (
+                values is None or values.numel() > 1
+            ):
                 watch.wait(f"{name}: how many a boolean mask holds is read back")
         else:
             # a single number may stay on the CPU where an operation goes element by element
-            pointwise = torch.Tag.pointwise in function.tags or name in ("fill_", "masked_fill", "masked_fill_", "where")
-            if any(not isinstance(leaf, OnGPU) and (leaf.dim() or not pointwise) for leaf in leaves):
+            pointwise = torch.Tag.pointwise in function.tags or name in (
+                "fill_",
+                "masked_fill",
+                "masked_fill_",
+                "where",
+            )
+            if any(
+                not isinstance(leaf, OnGPU) and (leaf.dim() or not pointwise) for leaf in leaves
+            ):
                 watch.fault(f"{name}: tensors of cuda:0 and of cpu meet")
             if name in READS:
                 watch.wait(f"{name}: a value is read back")
@@ -218,21 +276,29 @@ def _moved(watch: Watch, source: Tensor, non_blocking: bool) -> None:
 
 
 class _Calls(TorchFunctionMode):
-    """Sees the devices and generators that Python asks for: torch's own code is told of the CPU alone."""
+    """Sees the devices and generators that Python asks for: torch's own code is told of the CPU
+    alone.
+    """
 
     def __init__(self, watch: Watch, operations: _Operations) -> None:
         super().__init__()
         self.watch, self.operations = watch, operations
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
-        if name in ("__get__", "_parse_to") or function is torch.device:  # which only say what is asked for
+        if (
+            name in ("__get__", "_parse_to") or function is torch.device
+        ):  # which only say what is asked for
             return function(*args, **kwargs)
         if name == "to" and isinstance(args[1:2] and args[1], Tensor):  # as another tensor
             args = (args[0], args[1].device, args[1].dtype, *args[2:])
         first = args[0] if args else None
         devices = (
-            [CPU if name == "cpu" else GPU] if name in ("cpu", "cuda") else [d for d in map(_device, (*args, kwargs.get("device"))) if d]
+            [CPU if name == "cpu" else GPU]
+            if name in ("cpu", "cuda")
+            else [d for d in map(_device, (*args, kwargs.get("device"))) if d]
         )
         here = GPU if _on_gpu((args, kwargs)) else CPU
         if (generator := kwargs.get("generator")) is not None:
@@ -250,7 +316,9 @@ class _Calls(TorchFunctionMode):
             pinned.pretends_pinned = True
             return pinned
         if not devices:
-            with self.operations.at(here):  # what an operation on the GPU makes on its way is there, too
+            with self.operations.at(
+                here
+            ):  # what an operation on the GPU makes on its way is there, too
                 return function(*args, **kwargs)
         args = tuple(CPU if _device(value) else value for value in args)
         kwargs = {key: CPU if _device(value) else value for key, value in kwargs.items()}
@@ -291,7 +359,7 @@ def watched() -> Iterator[Watch]:
         hook.remove()
 
 
-# --- torch, replaced --------------------------------------------------------------------------------------------------
+# --- torch, replaced ------------------------------------------------------------------------------
 
 
 class _Generator(torch.Generator):
@@ -319,7 +387,11 @@ class _Autocast(torch.autocast):
 
 
 def _replace() -> None:
-    save, load, tags = safetensors.torch.save_file, safetensors.torch.load_file, LogisticRegression.__sklearn_tags__
+    save, load, tags = (
+        safetensors.torch.save_file,
+        safetensors.torch.load_file,
+        LogisticRegression.__sklearn_tags__,
+    )
     group = torch._C._group_tensors_by_device_and_dtype
 
     def without_array_api(self: LogisticRegression) -> Any:
@@ -329,9 +401,14 @@ def _replace() -> None:
 
     def grouped(lists: Any, *rest: Any) -> Any:
         found = group(lists, *rest)
-        return {(GPU if _on_gpu(values[0][0]) else device, dtype): values for (device, dtype), values in found.items()}
+        return {
+            (GPU if _on_gpu(values[0][0]) else device, dtype): values
+            for (device, dtype), values in found.items()
+        }
 
-    torch.accelerator.current_accelerator = lambda check_available=False: None  # optimisers would ask for its streams
+    torch.accelerator.current_accelerator = lambda check_available=False: (
+        None
+    )  # optimisers would ask for its streams
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 1
     torch.cuda.current_device = lambda: 0
@@ -344,8 +421,12 @@ def _replace() -> None:
     torch.autocast = _Autocast
     torch._C._group_tensors_by_device_and_dtype = grouped
     torch.__future__.set_swap_module_params_on_conversion(True)
-    safetensors.torch.save_file = lambda tensors, *rest: save({name: values_of(t) for name, t in tensors.items()}, *rest)
-    safetensors.torch.load_file = lambda path, device="cpu": {name: t.to(device) for name, t in load(path).items()}
+    safetensors.torch.save_file = lambda tensors, *rest: save(
+        {name: values_of(t) for name, t in tensors.items()}, *rest
+    )
+    safetensors.torch.load_file = lambda path, device="cpu": {
+        name: t.to(device) for name, t in load(path).items()
+    }
     LogisticRegression.__sklearn_tags__ = without_array_api
 
 

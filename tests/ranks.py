@@ -1,4 +1,6 @@
-"""What one rank does in tests/test_distributed.py: `torchrun ... ranks.py STEP OUT` and `torchrun ... ranks.py RUN STORE EPOCHS SPLIT`."""
+"""What one rank does in tests/test_distributed.py: `torchrun ... ranks.py STEP OUT` and `torchrun
+... ranks.py RUN STORE EPOCHS SPLIT`.
+"""
 
 import functools
 import itertools
@@ -27,16 +29,22 @@ BATCH, VIEWS = 8, 2
 
 
 def small_model() -> nn.Module:
-    """Like the project's own networks it has no bias before a batch norm, where its gradient would be nothing but rounding."""
+    """Like the project's own networks it has no bias before a batch norm, where its gradient would
+    be nothing but rounding.
+    """
     torch.manual_seed(0)
     convolution, linear = nn.Conv2d(3, 8, 3), nn.Linear(32, 16)
     convolution.bias = linear.bias = None
-    body = nn.Sequential(convolution, nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), linear)
+    body = nn.Sequential(
+        convolution, nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), linear
+    )
     return nn.Sequential(body, nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 6))
 
 
 def step(name: str, bn_groups: int | None, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """One optimiser step on fixed images: loss, share on the floor, every gradient, and running statistics afterwards."""
+    """One optimiser step on fixed images: loss, share on the floor, every gradient, and running
+    statistics afterwards.
+    """
     g = torch.Generator().manual_seed(1)
     x, labels = torch.randn(VIEWS, BATCH, 3, 6, 6, generator=g), torch.arange(BATCH) % 3
     if name == "on the floor":
@@ -52,20 +60,32 @@ def step(name: str, bn_groups: int | None, dtype: torch.dtype = torch.float32) -
     loss, clamped = images.objective_loss(images.Contrast(**OBJECTIVES[name]), views, labels, g)
     loss.backward()
     optimizer.step()
-    found = {"loss": loss.detach(), "clamped": clamped, "negatives": torch.tensor(float(VIEWS * (len(views[0]) - 1)))}
+    found = {
+        "loss": loss.detach(),
+        "clamped": clamped,
+        "negatives": torch.tensor(float(VIEWS * (len(views[0]) - 1))),
+    }
     found |= {f"gradient {key}": p.grad for key, p in model.named_parameters()}
     return found | {f"after {key}": value for key, value in model.state_dict().items()}
 
 
 def steps() -> dict[str, Tensor]:
-    cases = {f"{name}, {bn_groups} groups": step(name, bn_groups) for name in OBJECTIVES for bn_groups in (None, 2)}
-    return {f"{case}: {key}": value for case, found in cases.items() for key, value in found.items()}
+    cases = {
+        f"{name}, {bn_groups} groups": step(name, bn_groups)
+        for name in OBJECTIVES
+        for bn_groups in (None, 2)
+    }
+    return {
+        f"{case}: {key}": value for case, found in cases.items() for key, value in found.items()
+    }
 
 
 def streams() -> Tensor:
     """What each rank draws in two steps, [ranks, 2 steps, 3]."""
     torch.manual_seed(0)
-    own = torch.stack([torch.rand(3, generator=distributed.stream(torch.Generator())) for _ in range(2)])
+    own = torch.stack(
+        [torch.rand(3, generator=distributed.stream(torch.Generator())) for _ in range(2)]
+    )
     parts = [torch.empty_like(own) for _ in range(distributed.ranks())]
     torch.distributed.all_gather(parts, own)
     return torch.stack(parts)
@@ -83,7 +103,9 @@ def a_run(store: Path, epochs: int, bn_groups: int | None, stop: bool = False) -
                 raise SystemExit(1)
 
         Run.save_checkpoint = save_and_die
-        time.monotonic = functools.partial(next, itertools.count(0.0, 100.0))  # a clock by which every step is due for a checkpoint
+        time.monotonic = functools.partial(
+            next, itertools.count(0.0, 100.0)
+        )  # a clock by which every step is due for a checkpoint
     parameters = {
         "dataset": Noise(),
         "batch": 16,

@@ -1,4 +1,6 @@
-"""The snippets of docs/howto.md run as they stand, each by itself: dry, so that the data are made up and a training takes two steps."""
+"""The snippets of docs/howto.md run as they stand, each by itself: dry, so that the data are made
+up and a training takes two steps.
+"""
 
 import re
 import warnings
@@ -18,12 +20,20 @@ def test_there_is_a_snippet_a_task():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_snippet_runs(task, tmp_path, monkeypatch):
-    dry = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(tmp_path), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
+    dry = {
+        "CURLNB_DRY": "1",
+        "CURLNB_RESULTS": str(tmp_path),
+        "MPLBACKEND": "agg",
+        "CURLNB_DEVICE": "cpu",
+    }
     for name, value in dry.items():
         monkeypatch.setenv(name, value)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of degenerate made-up data
-            exec(compile(TASKS[task], f"docs/howto.md, task {task}", "exec"), {"__name__": "__main__"})
+            exec(
+                compile(TASKS[task], f"docs/howto.md, task {task}", "exec"),
+                {"__name__": "__main__"},
+            )
     finally:
         plt.close("all")

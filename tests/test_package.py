@@ -1,4 +1,6 @@
-"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what a wheel carries and its commands do."""
+"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what
+a wheel carries and its commands do.
+"""
 
 import ast
 import importlib.metadata
@@ -42,7 +44,9 @@ def brought_by(*requirements: str) -> set[str]:
         except importlib.metadata.PackageNotFoundError:
             continue  # of another system
         found.add(name)
-        waiting += [(Requirement(line), each) for line in needed for each in (wanted.extras or {""})]
+        waiting += [
+            (Requirement(line), each) for line in needed for each in (wanted.extras or {""})
+        ]
     return found
 
 
@@ -52,32 +56,56 @@ ALONE = brought_by(*PROJECT["dependencies"])
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
     """A folder into which a wheel of this checkout was installed."""
-    source, wheels, target = (tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target"))
+    source, wheels, target = (
+        tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target")
+    )
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(HOME / name, source)
-    shutil.copytree(HOME / "curlnb", source / "curlnb", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        HOME / "curlnb", source / "curlnb", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for pattern in carried():
         for path in HOME.glob(pattern):
             (source / path.relative_to(HOME)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, source / path.relative_to(HOME))
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)], check=True)
+    subprocess.run(
+        [
+            *pip,
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "--wheel-dir",
+            str(wheels),
+            str(source),
+        ],
+        check=True,
+    )
     (wheel,) = wheels.glob("*.whl")
     assert wheel.stat().st_size < 1_000_000
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)], check=True)
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)],
+        check=True,
+    )
     return target
 
 
 def carried() -> list[str]:
     """The patterns in setup.py."""
     tree = ast.parse((HOME / "setup.py").read_text())
-    (value,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CARRIED")
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CARRIED"
+    )
     return ast.literal_eval(value)
 
 
 @pytest.fixture(scope="module")
 def bare(installed, tmp_path_factory) -> Path:
-    """A folder with the wheel, torch, numpy and what those bring, for a Python that sees nothing else."""
+    """A folder with the wheel, torch, numpy and what those bring, for a Python that sees nothing
+    else.
+    """
     folder = tmp_path_factory.mktemp("bare")
     (folder / "curlnb").symlink_to(installed / "curlnb")
     for name in ALONE:
@@ -91,9 +119,14 @@ def bare(installed, tmp_path_factory) -> Path:
 
 def run(code: str, path: Path, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """A new Python with `path` first and no setting of this project, started elsewhere."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CURLNB_")} | {"HOME": str(cwd), "PYTHONPATH": ""}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("CURLNB_")} | {
+        "HOME": str(cwd),
+        "PYTHONPATH": "",
+    }
     code = f"import sys\nsys.path.insert(0, {str(path)!r})\n{code}"
-    return subprocess.run([sys.executable, *options, "-c", code], cwd=cwd, env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *options, "-c", code], cwd=cwd, env=env, capture_output=True, text=True
+    )
 
 
 WITHOUT_EXTRAS = """
@@ -131,31 +164,52 @@ def test_torch_and_numpy_give_the_losses_and_the_rest_names_its_extra(bare, tmp_
         "curlnb.experiments.images",
     }
     for line in said.values():
-        assert re.fullmatch(r"curlnb\.\w+ needs \w+: install the extra 'notebooks', `pip install 'curlnb\[notebooks\]'`", line)
+        assert re.fullmatch(
+            r"curlnb\.\w+ needs \w+: install the extra 'notebooks', `pip install 'curlnb\[notebooks\]'`",
+            line,
+        )
     assert done.returncode == 2  # the commands
-    assert re.fullmatch(r"curlnb: curlnb\.\w+ needs \w+: install the extra 'notebooks', .*\n", done.stderr)
+    assert re.fullmatch(
+        r"curlnb: curlnb\.\w+ needs \w+: install the extra 'notebooks', .*\n", done.stderr
+    )
 
 
 def folders_needs() -> dict[str, set[str]]:
     """What each folder's `__init__` says that it needs."""
     said = {}
     for path in (HOME / "curlnb").glob("*/__init__.py"):
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and ast.unparse(node.func) == "need"]
+        calls = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "need"
+        ]
         said[path.parent.name] = {argument.value for call in calls for argument in call.args[1:]}
     return said
 
 
 def imports_of(path: Path) -> tuple[set[str], set[str]]:
-    """The modules from elsewhere that a file imports at once, and those that it imports when a function of it is called."""
+    """The modules from elsewhere that a file imports at once, and those that it imports when a
+    function of it is called.
+    """
     tree = ast.parse(path.read_text())
 
     def named(node: ast.AST) -> set[str]:
-        found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        return {name.partition(".")[0] for name in found} - set(sys.stdlib_module_names) - {"curlnb", "torch", "numpy"}
+        found = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+        return (
+            {name.partition(".")[0] for name in found}
+            - set(sys.stdlib_module_names)
+            - {"curlnb", "torch", "numpy"}
+        )
 
     kinds = ast.Import | ast.ImportFrom
     at_once = {name for node in tree.body if isinstance(node, kinds) for name in named(node)}
-    return at_once, {name for node in ast.walk(tree) if isinstance(node, kinds) for name in named(node)} - at_once
+    return at_once, {
+        name for node in ast.walk(tree) if isinstance(node, kinds) for name in named(node)
+    } - at_once
 
 
 def test_each_folder_says_what_its_modules_import():
@@ -163,17 +217,25 @@ def test_each_folder_says_what_its_modules_import():
     for path in (HOME / "curlnb").glob("*/*.py"):
         wanted.setdefault(path.parent.name, set()).update(imports_of(path)[0])
     assert folders_needs() == wanted
-    assert {name for name, modules in wanted.items() if not modules} == {"models", "evaluation", "experiments"}
+    assert {name for name, modules in wanted.items() if not modules} == {
+        "models",
+        "evaluation",
+        "experiments",
+    }
 
 
 def test_the_table_of_extras_is_what_is_imported_and_what_pyproject_lists():
-    imported = {name for path in (HOME / "curlnb").rglob("*.py") for name in set().union(*imports_of(path))}
+    imported = {
+        name for path in (HOME / "curlnb").rglob("*.py") for name in set().union(*imports_of(path))
+    }
     assert imported <= {name for own in extras.IMPORTED.values() for name in own}
     sources = importlib.metadata.packages_distributions()
     for extra, modules in extras.IMPORTED.items():
         brought = brought_by(*PROJECT["optional-dependencies"][extra])
         for name in modules:
-            assert {canonical(source) for source in sources[name]} & brought, f"{name} does not come with {extra}"
+            assert {canonical(source) for source in sources[name]} & brought, (
+                f"{name} does not come with {extra}"
+            )
 
 
 IN_A_WHEEL = """
@@ -196,11 +258,22 @@ places = [curlnb.__file__, str(environment.results_folder()), os.environ.get("CU
 print(json.dumps([places, list(datasets.names()), len(claims.table()), said]))
 """
 RUN = "run images.simclr epochs=1 dataset=cifar10-mini"
-COMMANDS = ("doctor", "data", "reproduce", "report", "reference", "reference --restamp", RUN, "--version")
+COMMANDS = (
+    "doctor",
+    "data",
+    "reproduce",
+    "report",
+    "reference",
+    "reference --restamp",
+    RUN,
+    "--version",
+)
 
 
 @pytest.fixture(scope="module")
-def from_a_wheel(installed, tmp_path_factory) -> tuple[list[str], list[str], int, dict[str, tuple[int, str, str]], Path]:
+def from_a_wheel(
+    installed, tmp_path_factory
+) -> tuple[list[str], list[str], int, dict[str, tuple[int, str, str]], Path]:
     """What every command says where there is a wheel and no checkout."""
     cwd = tmp_path_factory.mktemp("elsewhere")
     words = [line.split() for line in COMMANDS]
@@ -211,7 +284,11 @@ def from_a_wheel(installed, tmp_path_factory) -> tuple[list[str], list[str], int
 
 def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, installed):
     places, names, rows, said, cwd = from_a_wheel
-    assert places == [str(installed / "curlnb" / "__init__.py"), str(cwd / "results"), str(cwd / ".cache" / "curlnb")]
+    assert places == [
+        str(installed / "curlnb" / "__init__.py"),
+        str(cwd / "results"),
+        str(cwd / ".cache" / "curlnb"),
+    ]
     assert names == list(curlnb_names())
     assert rows > 200
     assert said["--version"] == [0, f"curlnb {curlnb.__version__}\n", ""]
@@ -220,14 +297,19 @@ def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, inst
     assert f"results     {cwd / 'results'}" in out
     assert "for the reference's" in out
     for line in ("data", "reproduce", "report", "reference", "reference --restamp"):
-        if line == "report" and said[line][0] == 0:  # of the reference's ledger, which the wheel carries
+        if (
+            line == "report" and said[line][0] == 0
+        ):  # of the reference's ledger, which the wheel carries
             assert re.fullmatch(r"Report: .*\n", said[line][1])
             continue
         needs = f"curlnb {line.split()[0]}: `curlnb {line.split()[0]}` needs a checkout of this project, and this is a package alone: "
         assert said[line] == [2, "", needs + "set CURLNB_HOME to one, or start this in it\n"]
     status, out, err = said[RUN]
     assert (status, out) == (2, "")
-    assert re.fullmatch(r"curlnb run: cifar10-mini .*it comes with a checkout of this project, not with the package: .*\n", err)
+    assert re.fullmatch(
+        r"curlnb run: cifar10-mini .*it comes with a checkout of this project, not with the package: .*\n",
+        err,
+    )
 
 
 def curlnb_names() -> tuple[str, ...]:
@@ -237,13 +319,21 @@ def curlnb_names() -> tuple[str, ...]:
 
 
 def test_nothing_is_written_into_an_installed_package(from_a_wheel, installed):
-    left = [path for path in (installed / "curlnb").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    left = [
+        path
+        for path in (installed / "curlnb").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
     record = next(installed.glob("*.dist-info")) / "RECORD"
-    assert {path.relative_to(installed).as_posix() for path in left} <= {line.split(",")[0] for line in record.read_text().splitlines()}
+    assert {path.relative_to(installed).as_posix() for path in left} <= {
+        line.split(",")[0] for line in record.read_text().splitlines()
+    }
 
 
 def test_a_wheel_finds_the_checkout_around_it(installed):
-    code = "from curlnb.runs import environment\nprint(environment.home(), environment.in_checkout())"
+    code = (
+        "from curlnb.runs import environment\nprint(environment.home(), environment.in_checkout())"
+    )
     done = run(code, installed, HOME / "notebooks" / "1_curl")
     assert done.stdout == f"{HOME} True\n"
 
@@ -253,8 +343,12 @@ def test_what_a_wheel_carries_is_what_is_read(installed):
         found = list(HOME.glob(pattern))
         assert found, pattern
         for path in found:
-            assert (installed / "curlnb" / "carried" / path.relative_to(HOME)).read_bytes() == path.read_bytes()
-    assert not (HOME / "curlnb" / "carried").exists(), "a checkout would read it instead of its own data"
+            assert (
+                installed / "curlnb" / "carried" / path.relative_to(HOME)
+            ).read_bytes() == path.read_bytes()
+    assert not (HOME / "curlnb" / "carried").exists(), (
+        "a checkout would read it instead of its own data"
+    )
 
 
 def test_the_version_is_said_once_and_told_everywhere():
@@ -268,7 +362,10 @@ def test_the_version_is_said_once_and_told_everywhere():
 
 def test_torch_is_asked_for_by_range_and_locked_in_it():
     locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (HOME / "requirements.lock").read_text(), re.M))
-    everything = [*PROJECT["dependencies"], *(line for own in PROJECT["optional-dependencies"].values() for line in own)]
+    everything = [
+        *PROJECT["dependencies"],
+        *(line for own in PROJECT["optional-dependencies"].values() for line in own),
+    ]
     for line in everything:
         asked = Requirement(line)
         assert asked.specifier.contains(locked[canonical(asked.name)]), line

@@ -26,15 +26,25 @@ def bootstrap():
 
 
 def test_types():
-    """mypy, as one of the tests: alone, before them, it would keep one core busy and leave the other idle for half a minute."""
-    checked = subprocess.run([sys.executable, "-m", "mypy"], cwd=HOME, capture_output=True, text=True)
+    """mypy, as one of the tests: alone, before them, it would keep one core busy and leave the
+    other idle for half a minute.
+    """
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy"], cwd=HOME, capture_output=True, text=True
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_conda_and_binder_agree_with_pyproject():
-    """conda-forge's CPU build of PyTorch in the ranges of pyproject.toml, all else by pip, which finds torch there."""
+    """conda-forge's CPU build of PyTorch in the ranges of pyproject.toml, all else by pip, which
+    finds torch there.
+    """
     listed = yaml.safe_load((HOME / "environment.yml").read_text())
-    vision = next(line for line in PROJECT["optional-dependencies"]["notebooks"] if line.startswith("torchvision"))
+    vision = next(
+        line
+        for line in PROJECT["optional-dependencies"]["notebooks"]
+        if line.startswith("torchvision")
+    )
     torch = [line.replace("torch>", "pytorch-cpu>") for line in (*PROJECT["dependencies"], vision)]
     ours = sorted(["python" + PROJECT["requires-python"], "pip", "make", "git", *torch])
     *conda, pip = listed["dependencies"]
@@ -44,14 +54,19 @@ def test_conda_and_binder_agree_with_pyproject():
     binder = yaml.safe_load((HOME / "binder" / "environment.yml").read_text())
     assert binder == listed | {"dependencies": conda}
     last = HOME / "binder" / "postBuild"
-    assert last.read_text().splitlines()[-1] == 'python -m pip install --no-cache-dir --editable ".[notebooks,graphs]"'
+    assert (
+        last.read_text().splitlines()[-1]
+        == 'python -m pip install --no-cache-dir --editable ".[notebooks,graphs]"'
+    )
     assert os.access(last, os.X_OK)
 
 
 def test_the_lock_holds_every_dependency_with_hashes_and_names_no_index():
     lock = (HOME / "requirements.lock").read_text()
     names = [
-        re.match(r"[\w.-]+", line)[0] for line in PROJECT["dependencies"] + [*itertools.chain(*PROJECT["optional-dependencies"].values())]
+        re.match(r"[\w.-]+", line)[0]
+        for line in PROJECT["dependencies"]
+        + [*itertools.chain(*PROJECT["optional-dependencies"].values())]
     ]
     locked = re.findall(r"^([a-z0-9.-]+)==", lock, re.M)
     assert {name.lower() for name in names} <= set(locked)
@@ -64,7 +79,9 @@ def test_the_lock_holds_every_dependency_with_hashes_and_names_no_index():
 def test_another_torch_build_leaves_the_rest_of_the_lock_as_it_is():
     lock = (HOME / "requirements.lock").read_text()
     rest = bootstrap().without_torch(lock)
-    dropped = set(re.findall(r"^([\w.-]+)==", lock, re.M)) - set(re.findall(r"^([\w.-]+)==", rest, re.M))
+    dropped = set(re.findall(r"^([\w.-]+)==", lock, re.M)) - set(
+        re.findall(r"^([\w.-]+)==", rest, re.M)
+    )
     assert {"torch", "torchvision"} <= dropped
     assert all(name.startswith(("torch", "triton", "nvidia-", "cuda-")) for name in dropped)
     assert "torch-geometric" not in dropped
@@ -73,17 +90,27 @@ def test_another_torch_build_leaves_the_rest_of_the_lock_as_it_is():
 def hashed(path):
     """The packages of a list with hashes: name -> (version, the number of its digests)."""
     text = re.sub(r"^#.*\n", "", (HOME / path).read_text(), flags=re.M)
-    entries = re.findall(r"^([a-z0-9.-]+)==(\S+).*\n((?: +--hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.M)
+    entries = re.findall(
+        r"^([a-z0-9.-]+)==(\S+).*\n((?: +--hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.M
+    )
     assert len(entries) == len(re.findall(r"^\S", text, re.M)), f"{path} has a line without digests"
     return {name: (version, digests.count("--hash")) for name, version, digests in entries}
 
 
 def test_the_installer_and_the_cpu_build_are_locked_too():
     assert set(hashed("tools/uv.lock")) == {"uv"}
-    locked = dict(re.findall(r"^(torch|torchvision)==(\S+)", (HOME / "requirements.lock").read_text(), re.M))
+    locked = dict(
+        re.findall(r"^(torch|torchvision)==(\S+)", (HOME / "requirements.lock").read_text(), re.M)
+    )
     wheels = 2 * len(bootstrap().SUPPORTED)  # for x86_64 and aarch64
-    assert hashed("requirements-cpu.lock") == {name: (f"{version}+cpu", wheels) for name, version in locked.items()}
-    assert "http" not in (HOME / "requirements-cpu.lock").read_text() + (HOME / "tools" / "uv.lock").read_text()
+    assert hashed("requirements-cpu.lock") == {
+        name: (f"{version}+cpu", wheels) for name, version in locked.items()
+    }
+    assert (
+        "http"
+        not in (HOME / "requirements-cpu.lock").read_text()
+        + (HOME / "tools" / "uv.lock").read_text()
+    )
 
 
 def commands_of_the_set_up(monkeypatch, folder, backend):
@@ -114,40 +141,58 @@ def test_nothing_is_installed_without_its_digest(monkeypatch, tmp_path, backend)
     assert lists == ["uv.lock", *extra, "wheels.txt", "source_only.txt"]
     both = (tmp_path / "wheels.txt").read_text() + (tmp_path / "source_only.txt").read_text()
     assert ("\ntorch==" in both) == (not extra)
-    assert re.findall(r"^[\w.-]+", (tmp_path / "source_only.txt").read_text(), re.M) == list(bootstrap().SOURCE_ONLY)
+    assert re.findall(r"^[\w.-]+", (tmp_path / "source_only.txt").read_text(), re.M) == list(
+        bootstrap().SOURCE_ONLY
+    )
 
 
-def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_so(monkeypatch, tmp_path):
+def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_so(
+    monkeypatch, tmp_path
+):
     monkeypatch.delenv("CURLNB_UNVERIFIED", raising=False)
     for backend in ("cu128", "../../tmp/x"):
-        with pytest.raises(SystemExit, match=r"no SHA-256 is known here of torch for '.*'; .* CURLNB_UNVERIFIED=1"):
+        with pytest.raises(
+            SystemExit, match=r"no SHA-256 is known here of torch for '.*'; .* CURLNB_UNVERIFIED=1"
+        ):
             commands_of_the_set_up(monkeypatch, tmp_path, backend)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("CURLNB_UNVERIFIED", "1")
     commands = commands_of_the_set_up(monkeypatch, tmp_path, "cu128")
-    assert [command for command in commands if "cu128" in command and "--require-hashes" not in command]
+    assert [
+        command for command in commands if "cu128" in command and "--require-hashes" not in command
+    ]
 
 
 def test_an_unsupported_python_says_so_in_one_line(monkeypatch):
     module = bootstrap()
     monkeypatch.setattr(module.sys, "version_info", (3, 9, 1))
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    with pytest.raises(SystemExit, match=r"Python 3.9 is not supported and no 3.11, 3.12, 3.13 was found; install one or say"):
+    with pytest.raises(
+        SystemExit,
+        match=r"Python 3.9 is not supported and no 3.11, 3.12, 3.13 was found; install one or say",
+    ):
         module.supported_python()
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [("error: Failed to connect to host", "no network, or the package index cannot be reached"), ("error: hash mismatch", "otherwise")],
+    [
+        ("error: Failed to connect to host", "no network, or the package index cannot be reached"),
+        ("error: hash mismatch", "otherwise"),
+    ],
 )
 def test_a_failed_install_ends_in_one_line(said, expected):
     with pytest.raises(SystemExit, match=expected):
-        bootstrap().run([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], "otherwise")
+        bootstrap().run(
+            [sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], "otherwise"
+        )
 
 
 def test_the_python_versions_are_the_same_everywhere():
     supported = bootstrap().SUPPORTED
-    assert PROJECT["requires-python"] == f">={supported[0]},<3.{int(supported[-1].split('.')[1]) + 1}"
+    assert (
+        PROJECT["requires-python"] == f">={supported[0]},<3.{int(supported[-1].split('.')[1]) + 1}"
+    )
     workflow = (HOME / ".github" / "workflows" / "ci.yml").read_text()
     assert set(re.findall(r'python: "([\d.]+)"', workflow)) == set(supported)
 
@@ -169,7 +214,12 @@ def test_doctor_says_what_there_is_in_a_screenful():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["report", "--profile", "paper"], ["reproduce", "--jobs", "0"], ["run", "images.simclear"], ["run", "images.simclr", "epochs"]],
+    [
+        ["report", "--profile", "paper"],
+        ["reproduce", "--jobs", "0"],
+        ["run", "images.simclear"],
+        ["run", "images.simclr", "epochs"],
+    ],
 )
 def test_commands_answer_bad_input_in_one_line(tmp_path, monkeypatch, capsys, arguments):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
@@ -182,12 +232,30 @@ def test_commands_answer_bad_input_in_one_line(tmp_path, monkeypatch, capsys, ar
 
 
 def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():
-    files = subprocess.run(["git", "ls-files"], cwd=HOME, capture_output=True, text=True).stdout.split()
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=HOME, capture_output=True, text=True
+    ).stdout.split()
     for name in files:
         if (
-            name.endswith((".py", ".md", ".toml", ".yml", ".lock", ".html", ".ipynb", ".csv", ".json", "Makefile"))
+            name.endswith(
+                (
+                    ".py",
+                    ".md",
+                    ".toml",
+                    ".yml",
+                    ".lock",
+                    ".html",
+                    ".ipynb",
+                    ".csv",
+                    ".json",
+                    "Makefile",
+                )
+            )
             and (HOME / name).exists()
         ):
             text = (HOME / name).read_text()
-            assert not re.search(r"(https?://|index-url[ =]+)[a-z0-9.-]*(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]", text), name
+            assert not re.search(
+                r"(https?://|index-url[ =]+)[a-z0-9.-]*(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]",
+                text,
+            ), name
             assert not re.search(r"(^|[^A-Za-z0-9_.])/(work|farm|root)/", text), name

@@ -1,4 +1,5 @@
-"""The package stays a house that can be held in the head: floors, no circles, no long module, tests where their module is.
+"""The package stays a house that can be held in the head: floors, no circles, no long module, tests
+where their module is.
 
 Everything is read off the code by grimp; nothing is kept by hand but the order of the floors.
 """
@@ -13,7 +14,18 @@ from curlnb.runs import environment
 
 HOME = environment.home()
 PACKAGE = HOME / "curlnb"
-FLOORS = ["extras", "losses", "theory", "runs", "data", "models", "evaluation", "experiments", "companion", "__main__"]
+FLOORS = [
+    "extras",
+    "losses",
+    "theory",
+    "runs",
+    "data",
+    "models",
+    "evaluation",
+    "experiments",
+    "companion",
+    "__main__",
+]
 """From the ground floor up: a module imports from its own folder and from floors below."""
 
 GRAPH = grimp.build_graph("curlnb", exclude_type_checking_imports=True, cache_dir=None)
@@ -25,17 +37,28 @@ def floor(module: str) -> int:
 
 
 def test_every_folder_is_a_floor():
-    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    found = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     assert found - {"__init__"} == set(FLOORS)
 
 
 def test_contributing_lists_the_floors():
-    rows = re.findall(r"^\| (\d+) \| `(\w+)(?:/|\.py)` \|", (HOME / "CONTRIBUTING.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (\d+) \| `(\w+)(?:/|\.py)` \|", (HOME / "CONTRIBUTING.md").read_text(), re.M
+    )
     assert rows == [(str(at), name) for at, name in enumerate(FLOORS[:-1])]
 
 
 def test_modules_import_downwards_only():
-    assert [f"{module} imports {other}" for module, others in IMPORTS.items() for other in others if floor(other) > floor(module)] == []
+    assert [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if floor(other) > floor(module)
+    ] == []
 
 
 def test_no_circle_of_imports():
@@ -46,12 +69,19 @@ def test_no_circle_of_imports():
 
 
 def test_no_module_is_over_400_lines():
-    lines = {path.relative_to(PACKAGE): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    lines = {
+        path.relative_to(PACKAGE): len(path.read_text().splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
     assert {str(path): count for path, count in lines.items() if count > 400} == {}
 
 
 def test_tests_stand_in_the_folder_of_what_they_test():
-    folders = {path.name for path in (HOME / "tests").iterdir() if path.is_dir() and list(path.glob("test_*.py"))}
+    folders = {
+        path.name
+        for path in (HOME / "tests").iterdir()
+        if path.is_dir() and list(path.glob("test_*.py"))
+    }
     assert folders == {name for name in FLOORS if (PACKAGE / name).is_dir()} | {"tools"}
 
 
@@ -61,7 +91,10 @@ def test_no_experiment_takes_over_ten_parameters():
     long = {}
     for path in (PACKAGE / "experiments").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and (n := len(node.args.args + node.args.posonlyargs + node.args.kwonlyargs)) > 10:
+            if (
+                isinstance(node, ast.FunctionDef)
+                and (n := len(node.args.args + node.args.posonlyargs + node.args.kwonlyargs)) > 10
+            ):
                 long[f"{path.name}: {node.name}"] = n
     assert long == {}
 

@@ -1,4 +1,6 @@
-"""Small experiments for the tests of the store, the sweep and the training loop; importable by worker processes."""
+"""Small experiments for the tests of the store, the sweep and the training loop; importable by
+worker processes.
+"""
 
 import os
 import signal as signals
@@ -16,10 +18,22 @@ from curlnb.runs.training import train
 
 
 @experiment
-def regression(run: Run, *, seed: int, width: int = 16, epochs: int = 4, pause: float = 0.0, checkpoint_seconds: float = 0.0) -> dict:
-    """Fit noisy inputs with dropout; its result depends on every random stream that a resume must restore."""
+def regression(
+    run: Run,
+    *,
+    seed: int,
+    width: int = 16,
+    epochs: int = 4,
+    pause: float = 0.0,
+    checkpoint_seconds: float = 0.0,
+) -> dict:
+    """Fit noisy inputs with dropout; its result depends on every random stream that a resume must
+    restore.
+    """
     data = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
-    model = nn.Sequential(nn.Linear(8, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1))
+    model = nn.Sequential(
+        nn.Linear(8, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1)
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     noise = torch.Generator().manual_seed(seed)
 
@@ -30,10 +44,23 @@ def regression(run: Run, *, seed: int, width: int = 16, epochs: int = 4, pause: 
         return loss, {"largest": x.max()}
 
     log = train(
-        run, model, step, optimizer, samples=256, batch=32, epochs=epochs, seed=seed, generator=noise, checkpoint_seconds=checkpoint_seconds
+        run,
+        model,
+        step,
+        optimizer,
+        samples=256,
+        batch=32,
+        epochs=epochs,
+        seed=seed,
+        generator=noise,
+        checkpoint_seconds=checkpoint_seconds,
     )
     run.arrays["weight"] = model[0].weight
-    return {"loss": log["loss"][-1], "largest": log["largest"], "total": model[4].weight.sum().item()}
+    return {
+        "loss": log["loss"][-1],
+        "largest": log["largest"],
+        "total": model[4].weight.sum().item(),
+    }
 
 
 @experiment
@@ -71,14 +98,18 @@ def given(run: Run, *, seed: int, own: object, metric: str = "value") -> dict:
 
 @experiment
 def dying(run: Run, *, seed: int, signal: str) -> dict:
-    """Ends its process by a signal, as an instruction that the processor lacks does, or the out-of-memory killer."""
+    """Ends its process by a signal, as an instruction that the processor lacks does, or the
+    out-of-memory killer.
+    """
     os.kill(os.getpid(), getattr(signals, signal))
     return {}
 
 
 @experiment
 def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int = 10) -> dict:
-    """A training that leaves "seed weight" in `where` at every step; the weight only grows, so a step done twice shows."""
+    """A training that leaves "seed weight" in `where` at every step; the weight only grows, so a
+    step done twice shows.
+    """
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -89,7 +120,18 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
         time.sleep(pause)
         return -model.weight.sum(), {}
 
-    train(run, model, step, optimizer, samples=8, batch=2, epochs=epochs, seed=seed, generator=torch.Generator(), checkpoint_seconds=0.0)
+    train(
+        run,
+        model,
+        step,
+        optimizer,
+        samples=8,
+        batch=2,
+        epochs=epochs,
+        seed=seed,
+        generator=torch.Generator(),
+        checkpoint_seconds=0.0,
+    )
     return {"weight": model.weight.item()}
 
 
@@ -110,7 +152,17 @@ def learn(run: Run, *, seed: int, steps: Steps) -> tuple[nn.Module, torch.Genera
             file.write(f"{seed}\n")
         return model(torch.randn(len(indices), steps.width, generator=noise)).square().mean(), {}
 
-    log = train(run, model, step, optimizer, samples=8, batch=2, epochs=steps.epochs, seed=seed, generator=noise)
+    log = train(
+        run,
+        model,
+        step,
+        optimizer,
+        samples=8,
+        batch=2,
+        epochs=steps.epochs,
+        seed=seed,
+        generator=noise,
+    )
     return model, noise, log
 
 
@@ -123,11 +175,18 @@ def loss_of(run: Run, *, seed: int, steps: Steps) -> dict:
 @experiment(training=learn)
 def weights_of(run: Run, *, seed: int, steps: Steps, times: float = 1.0) -> dict:
     model, noise, _ = learn(run, seed=seed, steps=steps)
-    return {"weights": (times * next(model.parameters())).flatten().tolist(), "drawn_next": torch.rand(2, generator=noise).tolist()}
+    return {
+        "weights": (times * next(model.parameters())).flatten().tolist(),
+        "drawn_next": torch.rand(2, generator=noise).tolist(),
+    }
 
 
-def interrupt(store: Store, function: Experiment, parameters: dict, seed: int, *, after: int) -> None:
-    """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as a kill would."""
+def interrupt(
+    store: Store, function: Experiment, parameters: dict, seed: int, *, after: int
+) -> None:
+    """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as
+    a kill would.
+    """
 
     class Stopped(Exception):
         pass

@@ -1,4 +1,6 @@
-"""Every page of the built site in a headless Chromium, on a wide and a narrow screen: what a reader would trip over, a line each."""
+"""Every page of the built site in a headless Chromium, on a wide and a narrow screen: what a reader
+would trip over, a line each.
+"""
 
 import re
 import shutil
@@ -23,7 +25,8 @@ SEEN = """(async () => {
     wordless: images.filter(image => !image.alt.trim()).map(image => image.src),
   };
 })()"""
-# Left out: what is folded, and formulas, of which MathJax makes thousands of elements, with MathML beside them for screen readers.
+# Left out: what is folded, and formulas, of which MathJax makes thousands of elements, with MathML
+# beside them for screen readers.
 AXE = """(async () => {
   const part = { include: [document], exclude: [["mjx-container"], ["details:not([open])"]] };
   const found = await axe.run(part, { resultTypes: ["violations"] });
@@ -41,9 +44,17 @@ def axe() -> str:
     return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
 
 
-def look(out: Path, folder: Path, pages: Iterable[Path] | None = None, widths: Iterable[int] = WIDTHS) -> list[str]:
-    """What is wrong with the pages (all below `out` unless given) on screens of these widths; `folder` is for the browser's files."""
-    chosen = sorted(pages if pages is not None else (path for path in out.rglob("*.html") if "_static" not in path.parts))
+def look(
+    out: Path, folder: Path, pages: Iterable[Path] | None = None, widths: Iterable[int] = WIDTHS
+) -> list[str]:
+    """What is wrong with the pages (all below `out` unless given) on screens of these widths;
+    `folder` is for the browser's files.
+    """
+    chosen = sorted(
+        pages
+        if pages is not None
+        else (path for path in out.rglob("*.html") if "_static" not in path.parts)
+    )
     script, found = axe(), []
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -63,8 +74,14 @@ def _faults(browser: Browser, script: str) -> list[str]:
     if seen["width"] > seen["room"]:
         found.append(f"it is {seen['width']} px wide")
     if seen["set"] < seen["formulas"] or seen["wrong"]:
-        found.append(f"{seen['set']} of {seen['formulas']} formulas are typeset, {seen['wrong']} with an error")
-    found += [f"it asks for {address}" for address in browser.requests() if not re.match("(file|data|blob|about):", address)]
+        found.append(
+            f"{seen['set']} of {seen['formulas']} formulas are typeset, {seen['wrong']} with an error"
+        )
+    found += [
+        f"it asks for {address}"
+        for address in browser.requests()
+        if not re.match("(file|data|blob|about):", address)
+    ]
     browser.evaluate(f"{script};0")
     found += browser.evaluate(AXE)
     return found + browser.complaints()

@@ -1,10 +1,12 @@
-"""A headless Chromium, driven through its pipe: what a page says to the console, which of its files are missing, how it looks.
+"""A headless Chromium, driven through its pipe: what a page says to the console, which of its files
+are missing, how it looks.
 
     with Browser(folder) as browser:
         page = browser.open("file:///...", width=390)
         browser.evaluate("document.title")
 
-No package is needed for it, no port is opened, and the browser's own window does not matter, since the width is that of an emulated screen.
+No package is needed for it, no port is opened, and the browser's own window does not matter, since
+the width is that of an emulated screen.
 """
 
 import base64
@@ -30,7 +32,12 @@ FLAGS = (
         "--disable-background-networking",
         "--disable-sync",
     ),
-    *("--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1"),
+    *(
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        "--force-device-scale-factor=1",
+    ),
 )
 # Becomes the browser, which reads commands from file 3 and answers on file 4.
 _ON_3_AND_4 = """
@@ -42,7 +49,9 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """One browser with one page; `folder` holds its profile. RuntimeError where it does not answer within `patience` seconds."""
+    """One browser with one page; `folder` holds its profile. RuntimeError where it does not answer
+    within `patience` seconds.
+    """
 
     def __init__(self, folder: Path, patience: float = 60) -> None:
         self.folder, self.patience = Path(folder), patience
@@ -58,11 +67,15 @@ class Browser:
         pipes = (read_there, write_there)
         command = [sys.executable, "-IS", "-c", _ON_3_AND_4, *map(str, pipes), CHROMIUM, *flags]
         self._log = open(self.folder.with_suffix(".log"), "wb")
-        self._process = subprocess.Popen(command, pass_fds=pipes, stdout=self._log, stderr=self._log)
+        self._process = subprocess.Popen(
+            command, pass_fds=pipes, stdout=self._log, stderr=self._log
+        )
         for pipe in pipes:
             os.close(pipe)
         target = self.call("Target.createTarget", url="about:blank", session=None)["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True, session=None)["sessionId"]
+        self._session = self.call(
+            "Target.attachToTarget", targetId=target, flatten=True, session=None
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         return self
@@ -97,7 +110,9 @@ class Browser:
     def _next(self, until: float, waiting: str) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             if not select.select([self._read], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise RuntimeError(f"the browser did not answer {waiting} within {self.patience:.0f} s")
+                raise RuntimeError(
+                    f"the browser did not answer {waiting} within {self.patience:.0f} s"
+                )
             part = os.read(self._read, 1 << 20)
             if not part:
                 raise RuntimeError(f"the browser ended during {waiting}: see {self._log.name}")
@@ -106,7 +121,9 @@ class Browser:
         return json.loads(message)
 
     def open(self, address: str, width: int = 1280, height: int = 900) -> None:
-        """Load a page on a screen of that size, and wait until its scripts and pictures are there. `events` starts anew."""
+        """Load a page on a screen of that size, and wait until its scripts and pictures are there.
+        `events` starts anew.
+        """
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url="about:blank")
@@ -122,23 +139,44 @@ class Browser:
         self.events = [event for event in self.events if event.get("method") != name]
 
     def evaluate(self, script: str) -> Any:
-        """The value of a script's last expression; a promise is waited for. RuntimeError with its message where it throws."""
-        found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        """The value of a script's last expression; a promise is waited for. RuntimeError with its
+        message where it throws.
+        """
+        found = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in found:
             details = found["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
         return found["result"].get("value")
 
     def complaints(self) -> list[str]:
-        """What went wrong since the page was opened: errors and warnings on the console, exceptions, files that could not be loaded."""
+        """What went wrong since the page was opened: errors and warnings on the console,
+        exceptions, files that could not be loaded.
+        """
         said = []
         for event in self.events:
             given = event.get("params", {})
             if event["method"] == "Runtime.exceptionThrown":
-                said.append(given["exceptionDetails"].get("exception", {}).get("description") or given["exceptionDetails"]["text"])
-            elif event["method"] == "Runtime.consoleAPICalled" and given["type"] in ("error", "warning", "assert"):
-                said.append(" ".join(str(part.get("value", part.get("description", ""))) for part in given["args"]))
-            elif event["method"] == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
+                said.append(
+                    given["exceptionDetails"].get("exception", {}).get("description")
+                    or given["exceptionDetails"]["text"]
+                )
+            elif event["method"] == "Runtime.consoleAPICalled" and given["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
+                said.append(
+                    " ".join(
+                        str(part.get("value", part.get("description", "")))
+                        for part in given["args"]
+                    )
+                )
+            elif event["method"] == "Log.entryAdded" and given["entry"]["level"] in (
+                "error",
+                "warning",
+            ):
                 said.append(f"{given['entry']['text']} {given['entry'].get('url', '')}")
             elif event["method"] == "Network.loadingFailed" and not given.get("canceled"):
                 said.append(f"not loaded ({given['errorText']}): {self._asked(given['requestId'])}")
@@ -146,11 +184,21 @@ class Browser:
 
     def requests(self) -> list[str]:
         """The addresses that the page asked for."""
-        return [event["params"]["request"]["url"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]
 
     def _asked(self, number: str) -> str:
-        sent = (event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent")
-        return next((given["request"]["url"] for given in sent if given["requestId"] == number), "?")
+        sent = (
+            event["params"]
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+        )
+        return next(
+            (given["request"]["url"] for given in sent if given["requestId"] == number), "?"
+        )
 
     def picture(self, path: Path, whole: bool = False) -> None:
         """Write what is seen, or the whole page, as a PNG."""

@@ -1,6 +1,8 @@
-"""How the committed graph sets were made: `python tools/build_graphs.py` writes data/graphs/MUTAG and data/graphs/PTC_MR anew.
+"""How the committed graph sets were made: `python tools/build_graphs.py` writes data/graphs/MUTAG
+and data/graphs/PTC_MR anew.
 
-The SHA-256 printed are those in data/catalogue.json; another result means that a source has changed.
+The SHA-256 printed are those in data/catalogue.json; another result means that a source has
+changed.
 """
 
 from collections.abc import Iterator
@@ -19,7 +21,9 @@ GRAKEL = (
 def grakel(name: str, folder: Path) -> Iterator[tuple[str, Tables]]:
     """MUTAG from the package grakel, which has TU's own files."""
     parts = ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels")
-    found = pypi_members(*GRAKEL, [f"grakel/tests/data/{name}/{name}_{part}.txt" for part in parts], folder)
+    found = pypi_members(
+        *GRAKEL, [f"grakel/tests/data/{name}/{name}_{part}.txt" for part in parts], folder
+    )
     yield "all", {part: found[f"{name}_{part}.txt"].decode() for part in parts}
 
 

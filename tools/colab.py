@@ -1,12 +1,15 @@
-"""Put the cell that sets a notebook up in Colab behind the title of every notebook: `python tools/colab.py [notebook ...]`.
+"""Put the cell that sets a notebook up in Colab behind the title of every notebook: `python
+tools/colab.py [notebook ...]`.
 
-The project's address stands in pyproject.toml alone (project.urls, Repository) and is written into the cells from there, so run this again
-when it changes. Run twice, it changes nothing.
+The project's address stands in pyproject.toml alone (project.urls, Repository) and is written into
+the cells from there, so run this again when it changes. Run twice, it changes nothing.
 
-Colab's own torch, with or without a GPU, and Colab's own kernel are kept: the package is installed without what it depends on, all of which
-Colab has, since the extra `notebooks` would bring another JupyterLab and exchange the kernel under the running notebook. The repository is
-cloned, for the small data sets and the reference runs in it. Elsewhere the cell does nothing and leaves no output. So it gets the first
-execution number, and the numbers behind it go on by one, as if the notebook had been executed with it.
+Colab's own torch, with or without a GPU, and Colab's own kernel are kept: the package is installed
+without what it depends on, all of which Colab has, since the extra `notebooks` would bring another
+JupyterLab and exchange the kernel under the running notebook. The repository is cloned, for the
+small data sets and the reference runs in it. Elsewhere the cell does nothing and leaves no output.
+So it gets the first execution number, and the numbers behind it go on by one, as if the notebook
+had been executed with it.
 """
 
 import copy
@@ -50,7 +53,9 @@ def source() -> str:
 
 
 def insert(path: Path) -> bool:
-    """Put the cell behind the first cell of text, in the place of an older one; whether that changed the notebook."""
+    """Put the cell behind the first cell of text, in the place of an older one; whether that
+    changed the notebook.
+    """
     book = nbformat.read(path, as_version=4)
     before = copy.deepcopy(book)
     cells = [cell for cell in book.cells if TAG not in cell.metadata.get("tags", [])]
@@ -58,7 +63,10 @@ def insert(path: Path) -> bool:
     place = next(at for at, cell in enumerate(cells) if cell.cell_type == "markdown") + 1
     cells.insert(place, nbformat.v4.new_code_cell(source(), id=TAG, metadata={"tags": [TAG]}))
     for number, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
-        for counted in (cell, *(output for output in cell.outputs if output.output_type == "execute_result")):
+        for counted in (
+            cell,
+            *(output for output in cell.outputs if output.output_type == "execute_result"),
+        ):
             counted.execution_count = number if executed else None
     book.cells = cells
     if book == before:
@@ -69,7 +77,10 @@ def insert(path: Path) -> bool:
 
 def main(names: list[str]) -> None:
     changed = [notebooks.name_of(path) for path in notebooks.find(names) if insert(path)]
-    print(f"{len(changed)} notebooks changed" + ("" if repository() else "; pyproject.toml names no address yet"))
+    print(
+        f"{len(changed)} notebooks changed"
+        + ("" if repository() else "; pyproject.toml names no address yet")
+    )
 
 
 if __name__ == "__main__":

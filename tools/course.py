@@ -1,4 +1,5 @@
-"""The course: assignments for nbgrader from the exercises of the notebooks, and their grading without a server.
+"""The course: assignments for nbgrader from the exercises of the notebooks, and their grading
+without a server.
 
     python tools/course.py                   write results/course/: source, release (stubs), solutions, nbgrader's configuration, a list
     python tools/course.py grade FOLDER      run the hand-ins below FOLDER and write FOLDER.csv, one line a hand-in
@@ -38,15 +39,20 @@ c.ClearSolutions.code_stub = {"python": "..."}
 c.OverwriteCells.add_missing_cells = True
 c.Execute.timeout = 60
 """
-TASK = re.compile(r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M)
-CARRIED = "colab"  # the tag of the cell that sets a notebook up in Colab, which an assignment needs as its lesson does
+TASK = re.compile(
+    r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M
+)
+# the tag of the cell that sets a notebook up in Colab, which an assignment needs as its lesson does
+CARRIED = "colab"
 COMMON = {"math", "np"}  # what an answer may well use, although the solution does not
 WORDS_A_MINUTE = 150  # of prose with formulas
 
 
 @dataclass
 class Exercise:
-    """One exercise of a lesson: task, stub, solution and check as text, and the statements of the lesson that they need."""
+    """One exercise of a lesson: task, stub, solution and check as text, and the statements of the
+    lesson that they need.
+    """
 
     lesson: str
     title: str
@@ -71,14 +77,20 @@ class Exercise:
     @property
     def function(self) -> str:
         """What the stub defines, by which hidden checks and wrong answers know the exercise."""
-        return next(node.name for node in ast.parse(self.stub).body if isinstance(node, ast.FunctionDef))
+        return next(
+            node.name for node in ast.parse(self.stub).body if isinstance(node, ast.FunctionDef)
+        )
 
     @property
     def answer(self) -> str:
-        """Solution and stub in one: nbgrader replaces what stands between the marks by `...`, which gives the stub."""
+        """Solution and stub in one: nbgrader replaces what stands between the marks by `...`, which
+        gives the stub.
+        """
         head = self.stub.rstrip().removesuffix("...").rstrip()
         if not self.solution.startswith(head + "\n") or not self.stub.rstrip().endswith("..."):
-            raise ValueError(f"{self.lesson}, exercise {self.title}: the solution must begin as the stub does, whose end is `...`")
+            raise ValueError(
+                f"{self.lesson}, exercise {self.title}: the solution must begin as the stub does, whose end is `...`"
+            )
         body = self.solution.removeprefix(head).strip("\n")
         indent = re.match(r" *", body)[0]  # type: ignore[index]
         return f"{head}\n{indent}### BEGIN SOLUTION\n{body}\n{indent}### END SOLUTION"
@@ -86,7 +98,9 @@ class Exercise:
 
 @dataclass
 class Lesson:
-    """The exercises of one notebook, and the first cells of its assignment, one for each cell of the lesson that they need."""
+    """The exercises of one notebook, and the first cells of its assignment, one for each cell of
+    the lesson that they need.
+    """
 
     name: str
     title: str
@@ -97,8 +111,16 @@ class Lesson:
 
     @property
     def folder(self) -> str:
-        """Where its assignment goes, a key of PAPERS: notebooks that stand outside a paper's folder are the first or the last."""
-        return self.name.partition("/")[0] if "/" in self.name else "0_start" if self.name.startswith("0") else "4_across"
+        """Where its assignment goes, a key of PAPERS: notebooks that stand outside a paper's folder
+        are the first or the last.
+        """
+        return (
+            self.name.partition("/")[0]
+            if "/" in self.name
+            else "0_start"
+            if self.name.startswith("0")
+            else "4_across"
+        )
 
     @property
     def file(self) -> str:
@@ -132,11 +154,15 @@ def about() -> dict[str, dict[str, str]]:
 def lesson(path: Path) -> Lesson:
     """A notebook's exercises with what they need.
 
-    ValueError where a check needs the answer to another exercise: a wrong answer would cost points twice.
+    ValueError where a check needs the answer to another exercise: a wrong answer would cost points
+    twice.
     """
     name, cells = notebooks.name_of(path), notebooks.read(path)["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
-    tags = [set(cell["metadata"].get("tags", [])) & {"exercise", "solution", "check", CARRIED} for cell in cells]
+    tags = [
+        set(cell["metadata"].get("tags", [])) & {"exercise", "solution", "check", CARRIED}
+        for cell in cells
+    ]
     exercises: list[Exercise] = []
     body: list[slices.Statement] = []
     checked: list[slices.Statement] = []
@@ -148,7 +174,18 @@ def lesson(path: Path) -> Lesson:
             if exercises and not exercises[-1].after:
                 exercises[-1].after = before.strip()
             if titled:
-                exercises.append(Exercise(name, titled["title"], titled["level"], int(titled["minutes"]), task, "", "", ""))
+                exercises.append(
+                    Exercise(
+                        name,
+                        titled["title"],
+                        titled["level"],
+                        int(titled["minutes"]),
+                        task,
+                        "",
+                        "",
+                        "",
+                    )
+                )
         elif "exercise" in tag:
             exercises[-1].stub = text
         elif "solution" in tag:
@@ -156,43 +193,79 @@ def lesson(path: Path) -> Lesson:
         elif "check" in tag:
             one = exercises[-1]
             one.check = text
-            code = [s for part in (one.stub, one.solution, text, one.hidden) for s in slices.statements(part, at)]
+            code = [
+                s
+                for part in (one.stub, one.solution, text, one.hidden)
+                for s in slices.statements(part, at)
+            ]
             own = set().union(*(s.binds for s in slices.statements(one.stub)))
             names = slices.needed_from_outside(code)
             if other := names & answers - own:
-                raise ValueError(f"{name}, exercise {one.title}: its check needs {min(other)}, the answer to another exercise")
+                raise ValueError(
+                    f"{name}, exercise {one.title}: its check needs {min(other)}, the answer to another exercise"
+                )
             again = slices.slice_for(checked, names - own)
             one.prepared = _cells(checked, again)
-            if foreign := set().union(*(checked[i].needs | checked[i].later for i in again)) & answers:
-                raise ValueError(f"{name}, exercise {one.title}: its check needs what {min(foreign)}, another answer, has given")
-            wanted |= names | set().union(*(checked[i].needs | checked[i].later for i in again)) | _tools_named(one, body)
+            if (
+                foreign := set().union(*(checked[i].needs | checked[i].later for i in again))
+                & answers
+            ):
+                raise ValueError(
+                    f"{name}, exercise {one.title}: its check needs what {min(foreign)}, another answer, has given"
+                )
+            wanted |= (
+                names
+                | set().union(*(checked[i].needs | checked[i].later for i in again))
+                | _tools_named(one, body)
+            )
             answers |= own
             checked += slices.statements(text, at)
         elif cell["cell_type"] == "code" and not tag:
             body += slices.statements(text, at)
     title = texts[0].splitlines()[0].removeprefix("# ")
-    words = sum(len(text.split()) for text, cell in zip(texts, cells, strict=True) if cell["cell_type"] == "markdown")
+    words = sum(
+        len(text.split())
+        for text, cell in zip(texts, cells, strict=True)
+        if cell["cell_type"] == "markdown"
+    )
     carried = [text for text, tag in zip(texts, tags, strict=True) if CARRIED in tag]
-    return Lesson(name, title, words, carried, _cells(body, slices.slice_for(body, wanted | COMMON)), exercises)
+    return Lesson(
+        name,
+        title,
+        words,
+        carried,
+        _cells(body, slices.slice_for(body, wanted | COMMON)),
+        exercises,
+    )
 
 
 def _at_the_task(text: str) -> tuple[str, re.Match[str] | None, str]:
-    """What stands before an exercise's heading, the heading, and the task with it; a cell without a task stands before the next."""
+    """What stands before an exercise's heading, the heading, and the task with it; a cell without a
+    task stands before the next.
+    """
     found = TASK.search(text)
-    return (text[: found.start()], found, text[found.start() :].strip()) if found else (text, None, "")
+    return (
+        (text[: found.start()], found, text[found.start() :].strip()) if found else (text, None, "")
+    )
 
 
 def _tools_named(one: Exercise, body: list[slices.Statement]) -> set[str]:
-    """The functions, classes and imports of the lesson that the task names, its own parameters aside: an answer may use them."""
+    """The functions, classes and imports of the lesson that the task names, its own parameters
+    aside: an answer may use them.
+    """
     parameters = {node.arg for node in ast.walk(ast.parse(one.stub)) if isinstance(node, ast.arg)}
     tools = set().union(*(s.binds for s in body if s.imports or isinstance(s.node, slices.NAMED)))
     return tools & set(re.findall(r"`(\w+)", one.task)) - parameters
 
 
 def _cells(before: list[slices.Statement], found: dict[int, set[str]]) -> list[str]:
-    """The statements at some places, about a text for each cell that they stood in; imports first and together."""
+    """The statements at some places, about a text for each cell that they stood in; imports first
+    and together.
+    """
     imports = {before[at].only(names) for at, names in found.items() if before[at].imports}
-    in_order = sorted(imports, key=lambda line: (line.startswith("from curlnb"), line.startswith("from"), line))
+    in_order = sorted(
+        imports, key=lambda line: (line.startswith("from curlnb"), line.startswith("from"), line)
+    )
     head = ["\n".join(in_order)] if imports else []
     texts: list[str] = []
     for cell in sorted({before[at].cell for at in found}):
@@ -201,7 +274,9 @@ def _cells(before: list[slices.Statement], found: dict[int, set[str]]) -> list[s
         for one, last in zip(there, [None, *there], strict=False):
             defined = any(s and isinstance(s.node, slices.NAMED) for s in (one, last))
             text += ("\n\n\n" if defined and last else "\n" if last else "") + one.text
-        if text and texts and len(texts[-1].splitlines()) < 4:  # a setting or two needs no cell of its own
+        if (
+            text and texts and len(texts[-1].splitlines()) < 4
+        ):  # a setting or two needs no cell of its own
             texts[-1] += "\n" + text
         elif text:
             texts.append(text)
@@ -209,24 +284,50 @@ def _cells(before: list[slices.Statement], found: dict[int, set[str]]) -> list[s
 
 
 def source_of(one: Lesson, folder: Path) -> dict[str, Any]:
-    """An assignment as nbgrader's source: a locked cell for each task, one cell a solution between marks, and locked checks with points.
+    """An assignment as nbgrader's source: a locked cell for each task, one cell a solution between
+    marks, and locked checks with points.
 
     folder: where it will lie, for the link to the lesson.
     """
     cells = [_markdown("about", _head(one, folder))]
-    cells += [_code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]} | _role(locked=True)) for number, text in enumerate(one.carried)]
+    cells += [
+        _code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]} | _role(locked=True))
+        for number, text in enumerate(one.carried)
+    ]
     for number, text in enumerate(one.prepared):
         first = "# Prepared: what the checks below need of the lesson.\n" if number == 0 else ""
         cells.append(_code(f"prepared-{number + 1}", first + text, _role(locked=True)))
     for exercise in one.exercises:
         number = exercise.title.partition(".")[0]
-        cells.append(_markdown(f"task-{number}", f"{exercise.task}\n\n*{exercise.points} point{'s' * (exercise.points > 1)}*"))
-        cells += [_code(f"prepared-for-{number}-{i + 1}", text, _role(locked=True)) for i, text in enumerate(exercise.prepared)]
+        cells.append(
+            _markdown(
+                f"task-{number}",
+                f"{exercise.task}\n\n*{exercise.points} point{'s' * (exercise.points > 1)}*",
+            )
+        )
+        cells += [
+            _code(f"prepared-for-{number}-{i + 1}", text, _role(locked=True))
+            for i, text in enumerate(exercise.prepared)
+        ]
         cells.append(_code(f"answer-{number}", exercise.answer, _role(solution=True)))
-        hidden = f"\n### BEGIN HIDDEN TESTS\n{exercise.hidden.strip()}\n### END HIDDEN TESTS" if exercise.hidden else ""
-        cells.append(_code(f"check-{number}", exercise.check.rstrip() + hidden, _role(locked=True, grade=True, points=exercise.points)))
+        hidden = (
+            f"\n### BEGIN HIDDEN TESTS\n{exercise.hidden.strip()}\n### END HIDDEN TESTS"
+            if exercise.hidden
+            else ""
+        )
+        cells.append(
+            _code(
+                f"check-{number}",
+                exercise.check.rstrip() + hidden,
+                _role(locked=True, grade=True, points=exercise.points),
+            )
+        )
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "course": {"assignment": one.file}}
+    metadata = {
+        "kernelspec": kernel,
+        "language_info": {"name": "python"},
+        "course": {"assignment": one.file},
+    }
     return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
@@ -246,8 +347,16 @@ def _head(one: Lesson, folder: Path) -> str:
     return "\n\n".join(line for line in lines if line).replace("\n\n- What", "\n- What")
 
 
-def _role(*, locked: bool = False, solution: bool = False, grade: bool = False, points: int = 0) -> dict[str, Any]:
-    role = {"grade": grade, "locked": locked, "solution": solution, "task": False, "schema_version": 3}
+def _role(
+    *, locked: bool = False, solution: bool = False, grade: bool = False, points: int = 0
+) -> dict[str, Any]:
+    role = {
+        "grade": grade,
+        "locked": locked,
+        "solution": solution,
+        "task": False,
+        "schema_version": 3,
+    }
     return {"nbgrader": role | ({"points": points} if grade else {})}
 
 
@@ -266,14 +375,26 @@ def _cell(kind: str, name: str, text: str, metadata: dict[str, Any]) -> dict[str
 
 
 def release_of(source: dict[str, Any], name: str) -> Any:
-    """What students get: nbgrader's own preprocessors put stubs for solutions, lock cells and drop hidden tests."""
+    """What students get: nbgrader's own preprocessors put stubs for solutions, lock cells and drop
+    hidden tests.
+    """
     import nbformat
     from nbgrader import preprocessors as pre
     from traitlets.config import Config
 
     config = Config({"ClearSolutions": {"code_stub": {"python": "..."}}})
-    steps = [pre.LockCells, pre.ClearSolutions, pre.ClearOutput, pre.CheckCellMetadata, pre.ClearHiddenTests, pre.ComputeChecksums]
-    made, resources = nbformat.from_dict(copy.deepcopy(source)), {"nbgrader": {"notebook": name, "assignment": name}}
+    steps = [
+        pre.LockCells,
+        pre.ClearSolutions,
+        pre.ClearOutput,
+        pre.CheckCellMetadata,
+        pre.ClearHiddenTests,
+        pre.ComputeChecksums,
+    ]
+    made, resources = (
+        nbformat.from_dict(copy.deepcopy(source)),
+        {"nbgrader": {"notebook": name, "assignment": name}},
+    )
     for step in steps:
         made, resources = step(config=config).preprocess(made, resources)
     nbformat.validate(made)
@@ -281,16 +402,32 @@ def release_of(source: dict[str, Any], name: str) -> Any:
 
 
 def solutions_of(one: Lesson, source: dict[str, Any]) -> dict[str, Any]:
-    """The assignment with its solutions and what the lesson says after them, without marks, locks and hidden tests."""
-    made, after = copy.deepcopy(source), {f"check-{e.title.partition('.')[0]}": e.after for e in one.exercises}
+    """The assignment with its solutions and what the lesson says after them, without marks, locks
+    and hidden tests.
+    """
+    made, after = (
+        copy.deepcopy(source),
+        {f"check-{e.title.partition('.')[0]}": e.after for e in one.exercises},
+    )
     cells = []
     for cell in made["cells"]:
-        cell["source"] = re.sub(r"\n### BEGIN HIDDEN.*### END HIDDEN TESTS", "", cell["source"], flags=re.S)
-        cell["source"] = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", cell["source"], flags=re.M).rstrip()
+        cell["source"] = re.sub(
+            r"\n### BEGIN HIDDEN.*### END HIDDEN TESTS", "", cell["source"], flags=re.S
+        )
+        cell["source"] = re.sub(
+            r"^ *### (BEGIN|END) SOLUTION\n?", "", cell["source"], flags=re.M
+        ).rstrip()
         cell["metadata"] = {}
         cells.append(cell)
         if text := after.get(cell["id"]):
-            cells.append({"cell_type": "markdown", "id": f"after-{cell['id']}", "metadata": {}, "source": text})
+            cells.append(
+                {
+                    "cell_type": "markdown",
+                    "id": f"after-{cell['id']}",
+                    "metadata": {},
+                    "source": text,
+                }
+            )
     return made | {"cells": cells}
 
 
@@ -302,9 +439,16 @@ def build(folder: Path) -> list[Lesson]:
     for edition in ("source", "release", "solutions"):
         shutil.rmtree(folder / edition, ignore_errors=True)
     for one in found:
-        places = {edition: folder / edition / f"{one.file}.ipynb" for edition in ("source", "release", "solutions")}
+        places = {
+            edition: folder / edition / f"{one.file}.ipynb"
+            for edition in ("source", "release", "solutions")
+        }
         source = source_of(one, places["release"].parent)
-        made = {"source": source, "release": release_of(source, one.file), "solutions": solutions_of(one, source)}
+        made = {
+            "source": source,
+            "release": release_of(source, one.file),
+            "solutions": solutions_of(one, source),
+        }
         for edition, path in places.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(nbformat.from_dict(made[edition]), path)
@@ -336,11 +480,20 @@ def course_folder() -> Path:
 def main(arguments: list[str]) -> int:
     """The command. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--folder", type=Path, default=None, help="the course folder; default: results/course")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="the course folder; default: results/course"
+    )
     commands = parser.add_subparsers(dest="command")
-    grade = commands.add_parser("grade", help="grade the hand-ins below a folder, one folder a student")
+    grade = commands.add_parser(
+        "grade", help="grade the hand-ins below a folder, one folder a student"
+    )
     grade.add_argument("handins", type=Path)
-    grade.add_argument("--out", type=Path, default=None, help="the CSV to write; default: the folder's name with .csv")
+    grade.add_argument(
+        "--out",
+        type=Path,
+        default=None,
+        help="the CSV to write; default: the folder's name with .csv",
+    )
     grade.add_argument("--seconds", type=int, default=120, help="the time limit of a notebook")
     grade.add_argument("--jobs", type=int, default=environment.cores(), help="notebooks at a time")
     given = parser.parse_args(arguments)
@@ -348,18 +501,28 @@ def main(arguments: list[str]) -> int:
     try:
         import course_grading
     except ImportError as error:
-        print(f"the course needs {error.name}: make setup, or pip install '.[course,notebooks]'", file=sys.stderr)
+        print(
+            f"the course needs {error.name}: make setup, or pip install '.[course,notebooks]'",
+            file=sys.stderr,
+        )
         return 1
     try:
         if given.command == "grade":
             out = given.out or Path(f"{given.handins}".rstrip("/") + ".csv")
-            rows = course_grading.grade(given.handins, folder, seconds=given.seconds, jobs=given.jobs)
+            rows = course_grading.grade(
+                given.handins, folder, seconds=given.seconds, jobs=given.jobs
+            )
             course_grading.write(rows, out)
             print(f"{out}: {len(rows)} hand-ins, {sum(row.note != '' for row in rows)} with a note")
         else:
             found = build(folder)
-            exercises, points = (sum(values) for values in zip(*((len(one.exercises), one.points) for one in found), strict=True))
-            print(f"{folder}: {len(found)} assignments, {exercises} exercises, {points} points; see README.md there")
+            exercises, points = (
+                sum(values)
+                for values in zip(*((len(one.exercises), one.points) for one in found), strict=True)
+            )
+            print(
+                f"{folder}: {len(found)} assignments, {exercises} exercises, {points} points; see README.md there"
+            )
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

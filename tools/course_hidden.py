@@ -1,7 +1,8 @@
-"""Hidden checks, by lesson and function: other inputs where the visible check names a few that a table could answer.
+"""Hidden checks, by lesson and function: other inputs where the visible check names a few that a
+table could answer.
 
-nbgrader leaves them out of what students get and runs them when it grades. They are no secret, since they stand in a public repository: an
-instructor who wants secrets changes the numbers.
+nbgrader leaves them out of what students get and runs them when it grades. They are no secret,
+since they stand in a public repository: an instructor who wants secrets changes the numbers.
 """
 
 HIDDEN = {

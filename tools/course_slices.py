@@ -1,7 +1,8 @@
 """What an exercise needs of the code before it: a backward slice of a notebook's statements.
 
-An assignment holds a lesson's exercises without the lesson. A check may use a data set, a function or a number that earlier cells define,
-and these statements come along, but no figure and no training that the exercise does not use.
+An assignment holds a lesson's exercises without the lesson. A check may use a data set, a function
+or a number that earlier cells define, and these statements come along, but no figure and no
+training that the exercise does not use.
 """
 
 import ast
@@ -15,10 +16,12 @@ NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass
 class Statement:
-    """One statement of a notebook's top level: the cell that it stands in, its syntax tree and text, and its names.
+    """One statement of a notebook's top level: the cell that it stands in, its syntax tree and
+    text, and its names.
 
-    needs: what it loads when it is executed; later: what the function or class that it defines loads when that is called; binds: what it
-    assigns; changes: objects that it changes in place, as `rows[name] = ...` and `rows.append(...)` do.
+    needs: what it loads when it is executed; later: what the function or class that it defines
+    loads when that is called; binds: what it assigns; changes: objects that it changes in place, as
+    `rows[name] = ...` and `rows.append(...)` do.
     """
 
     cell: int
@@ -39,13 +42,21 @@ class Statement:
 
     @property
     def replaces(self) -> set[str]:
-        """The names whose former value is not looked at and does not survive. (A loop is taken to go round at least once.)"""
+        """The names whose former value is not looked at and does not survive. (A loop is taken to
+        go round at least once.)
+        """
         return set() if isinstance(self.node, ast.If | ast.Try) else self.binds - self.needs
 
     def only(self, names: set[str]) -> str:
         """The text; of an import only the part that binds one of `names`."""
         if isinstance(self.node, ast.ImportFrom):
-            return ast.unparse(ast.ImportFrom(self.node.module, [a for a in self.node.names if _bound_by(a) in names], self.node.level))
+            return ast.unparse(
+                ast.ImportFrom(
+                    self.node.module,
+                    [a for a in self.node.names if _bound_by(a) in names],
+                    self.node.level,
+                )
+            )
         if isinstance(self.node, ast.Import):
             return ast.unparse(ast.Import([a for a in self.node.names if _bound_by(a) in names]))
         return self.text
@@ -62,7 +73,11 @@ class Statement:
             case ast.Import() | ast.ImportFrom():
                 self.binds |= {_bound_by(alias) for alias in node.names}
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                outside = node.bases if isinstance(node, ast.ClassDef) else [*node.args.defaults, *node.args.kw_defaults]
+                outside = (
+                    node.bases
+                    if isinstance(node, ast.ClassDef)
+                    else [*node.args.defaults, *node.args.kw_defaults]
+                )
                 self._visit_all([*node.decorator_list, *outside])
                 self.later |= loaded(node) - {node.name}
                 self.binds.add(node.name)
@@ -75,7 +90,9 @@ class Statement:
             case ast.AnnAssign():
                 self._visit_all([node.value, node.target])
             case ast.AugAssign():
-                self.needs |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)} - self.binds
+                self.needs |= {
+                    n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)
+                } - self.binds
                 self._visit_all([node.value, node.target])
             case ast.For():
                 self._visit_all([node.iter, node.target, *node.body, *node.orelse])
@@ -96,11 +113,20 @@ class Statement:
 
 
 def loaded(node: ast.AST) -> set[str]:
-    """The names that a function, a class or a comprehension takes from outside: those that it loads and does not bind, builtins aside."""
+    """The names that a function, a class or a comprehension takes from outside: those that it loads
+    and does not bind, builtins aside.
+    """
     inside = list(ast.walk(node))
     own = {n.id for n in inside if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    own |= {n.arg for n in inside if isinstance(n, ast.arg)} | {n.name for n in inside if isinstance(n, NAMED) and n is not node}
-    own |= {_bound_by(alias) for n in inside if isinstance(n, ast.Import | ast.ImportFrom) for alias in n.names}
+    own |= {n.arg for n in inside if isinstance(n, ast.arg)} | {
+        n.name for n in inside if isinstance(n, NAMED) and n is not node
+    }
+    own |= {
+        _bound_by(alias)
+        for n in inside
+        if isinstance(n, ast.Import | ast.ImportFrom)
+        for alias in n.names
+    }
     return {n.id for n in inside if isinstance(n, ast.Name)} - own - BUILTINS
 
 
@@ -127,10 +153,12 @@ def needed_from_outside(code: list[Statement]) -> set[str]:
 
 
 def slice_for(before: list[Statement], names: set[str]) -> dict[int, set[str]]:
-    """The places of the statements in `before` on which `names` depend once all have run, each with the names it is there for, in order.
+    """The places of the statements in `before` on which `names` depend once all have run, each with
+    the names it is there for, in order.
 
-    For each name these are the statement that bound it last, those that changed it since, and the same again for what they need. What the
-    body of a function needs is looked up from where the function is called.
+    For each name these are the statement that bound it last, those that changed it since, and the
+    same again for what they need. What the body of a function needs is looked up from where the
+    function is called.
     """
     found: dict[int, set[str]] = {}
     done: set[tuple[str, int]] = set()
@@ -145,7 +173,9 @@ def slice_for(before: list[Statement], names: set[str]) -> dict[int, set[str]]:
             one = before[at]
             if name in one.binds:
                 found.setdefault(at, set()).add(name)
-                wanted += [(other, at) for other in one.needs] + [(other, end) for other in one.later]
+                wanted += [(other, at) for other in one.needs] + [
+                    (other, end) for other in one.later
+                ]
             elif name in one.changes:
                 changed.append(at)
             if name in one.replaces:

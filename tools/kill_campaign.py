@@ -1,10 +1,13 @@
-"""Kill a reproduction again and again, and look at what it leaves: `python tools/kill_campaign.py --kills 100`.
+"""Kill a reproduction again and again, and look at what it leaves: `python tools/kill_campaign.py
+--kills 100`.
 
-A checkout of its own is made in a temporary folder, with three small notebooks: exact theory that saves a table, a sweep on two worker
-processes, and two experiments that share one training. `curlnb reproduce` runs there once undisturbed. Then it is run while SIGKILL strikes
-at random moments its own process, a kernel or a worker; after each strike at the command the same command is started again. When it is
-done, its runs' metrics and its tables must be those of the undisturbed one; then all is removed and the next round begins, until there
-were enough kills. Five seconds after each kill of the command there must be no process left, no lock held and no file half written.
+A checkout of its own is made in a temporary folder, with three small notebooks: exact theory that
+saves a table, a sweep on two worker processes, and two experiments that share one training. `curlnb
+reproduce` runs there once undisturbed. Then it is run while SIGKILL strikes at random moments its
+own process, a kernel or a worker; after each strike at the command the same command is started
+again. When it is done, its runs' metrics and its tables must be those of the undisturbed one; then
+all is removed and the next round begins, until there were enough kills. Five seconds after each
+kill of the command there must be no process left, no lock held and no file half written.
 """
 
 import argparse
@@ -111,19 +114,28 @@ class Broken(AssertionError):
 class Campaign:
     """The checkout, the commands that run in it, and what is asserted of them."""
 
-    def __init__(self, root: Path, names: tuple[str, ...], pause: float, workers: int, seed: int) -> None:
+    def __init__(
+        self, root: Path, names: tuple[str, ...], pause: float, workers: int, seed: int
+    ) -> None:
         self.root, self.chance, self.kills = root, random.Random(seed), Counter[str]()
         self.line = [sys.executable, "-m", "curlnb", "reproduce"]
         for name, code in {"theory": THEORY, "sweep": SWEEP, "shared": SHARED}.items():
             if name in names:
-                self._write(root / "notebooks" / f"{name}.ipynb", code.replace("PAUSE", str(pause)).replace("WORKERS", str(workers)))
+                self._write(
+                    root / "notebooks" / f"{name}.ipynb",
+                    code.replace("PAUSE", str(pause)).replace("WORKERS", str(workers)),
+                )
         (root / "campaign_runs.py").write_text(RUNS)
 
     @staticmethod
     def _write(path: Path, code: str) -> None:
-        parameters = nbformat.v4.new_code_cell('profile = "quick"\nseed = 0', metadata={"tags": ["parameters"]})
+        parameters = nbformat.v4.new_code_cell(
+            'profile = "quick"\nseed = 0', metadata={"tags": ["parameters"]}
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(nbformat.v4.new_notebook(cells=[parameters, nbformat.v4.new_code_cell(code)]), path)
+        nbformat.write(
+            nbformat.v4.new_notebook(cells=[parameters, nbformat.v4.new_code_cell(code)]), path
+        )
 
     @property
     def results(self) -> Path:
@@ -136,23 +148,42 @@ class Campaign:
             "CURLNB_RESULTS": str(self.root / "results"),
             "CURLNB_DEVICE": "cpu",
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(package), str(self.root), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(package), str(self.root), os.environ.get("PYTHONPATH", "")]
+            ),
         }
         with open(self.root / "output.txt", "ab") as output:
             own = {**os.environ, **own}
-            return subprocess.Popen(self.line, env=own, cwd=self.root, start_new_session=True, stdout=output, stderr=output)
+            return subprocess.Popen(
+                self.line,
+                env=own,
+                cwd=self.root,
+                start_new_session=True,
+                stdout=output,
+                stderr=output,
+            )
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Everything that works for this checkout, by what it is."""
         found: dict[str, list[psutil.Process]] = {target: [] for target in (*TARGETS, "other")}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.status() == psutil.STATUS_ZOMBIE or process.environ().get("CURLNB_HOME") != str(self.root):
+                if process.status() == psutil.STATUS_ZOMBIE or process.environ().get(
+                    "CURLNB_HOME"
+                ) != str(self.root):
                     continue
                 line = " ".join(process.cmdline())
-                kinds = {"ipykernel_launcher": "kernel", "spawn_main": "worker", "curlnb reproduce": "command"}
+                kinds = {
+                    "ipykernel_launcher": "kernel",
+                    "spawn_main": "worker",
+                    "curlnb reproduce": "command",
+                }
                 kind = next((kind for word, kind in kinds.items() if word in line), "other")
-                if "forkserver" in line and (parent := process.parent()) and "forkserver" in " ".join(parent.cmdline()):
+                if (
+                    "forkserver" in line
+                    and (parent := process.parent())
+                    and "forkserver" in " ".join(parent.cmdline())
+                ):
                     kind = "worker"  # a fork of the process that only starts others
                 found[kind].append(process)
         return found
@@ -162,15 +193,25 @@ class Campaign:
         runs = {}
         for path in sorted((self.results / "runs").glob("*/*/run.json")):
             record = json.loads(path.read_text())
-            runs[f"{record['experiment']} {record['parameters']} {record['seed']}"] = record["metrics"]
-        return {**runs, **{path.name: path.read_text() for path in sorted((self.results / "tables").glob("*.csv"))}}
+            runs[f"{record['experiment']} {record['parameters']} {record['seed']}"] = record[
+                "metrics"
+            ]
+        return {
+            **runs,
+            **{
+                path.name: path.read_text()
+                for path in sorted((self.results / "tables").glob("*.csv"))
+            },
+        }
 
     def check_left(self) -> None:
         """After a kill of the command: no orphan, nothing half written, no lock held."""
         until = time.monotonic() + ORPHAN_SECONDS
         while any(left := self.processes().values()):
             if time.monotonic() > until:
-                raise Broken(f"still there after {ORPHAN_SECONDS:g} s: {[p.cmdline() for group in left for p in group]}")
+                raise Broken(
+                    f"still there after {ORPHAN_SECONDS:g} s: {[p.cmdline() for group in left for p in group]}"
+                )
             time.sleep(0.1)
         for path in self.results.rglob("*"):
             if path.name.startswith(".") or not path.is_file():
@@ -181,19 +222,25 @@ class Campaign:
                 with safe_open(path, framework="pt") as file:
                     file.metadata()
             elif path.name == "lock" or path.suffix == ".lock":
-                try:  # a process that is dying loses its environment, by which it is known here, before its locks
+                # a process that is dying loses its environment, by which it is known here, before
+                # its locks
+                try:
                     with FileLock(path, timeout=max(0.0, until - time.monotonic())):
                         pass
                 except Timeout:
                     raise Broken(f"{path} is held by nobody that lives") from None
 
     def strike(self) -> str:
-        """SIGKILL one process at a random moment; what it was, or the empty string where the command had ended before."""
+        """SIGKILL one process at a random moment; what it was, or the empty string where the
+        command had ended before.
+        """
         time.sleep(self.chance.uniform(0, LONGEST_WAIT))
         there = self.processes()
         if not there["command"]:
             return ""
-        target, process = self.chance.choice([(kind, process) for kind in TARGETS for process in there[kind]])
+        target, process = self.chance.choice(
+            [(kind, process) for kind in TARGETS for process in there[kind]]
+        )
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
             self.kills[target] += 1
@@ -212,7 +259,9 @@ class Campaign:
             elif not struck:
                 if process.wait() == 0:
                     break
-                process = self.start()  # a notebook whose kernel was killed has failed: the same command goes on
+                process = (
+                    self.start()
+                )  # a notebook whose kernel was killed has failed: the same command goes on
         self.check_left()
 
     def run(self, kills: int) -> str:
@@ -221,13 +270,18 @@ class Campaign:
         while (left := kills - sum(self.kills.values())) > 0:
             self.round(min(left, 12))
             if (found := self.outcome()) != expected:
-                wrong = [name for name in {**found, **expected} if found.get(name) != expected.get(name)]
+                wrong = [
+                    name for name in {**found, **expected} if found.get(name) != expected.get(name)
+                ]
                 raise Broken(f"not what the undisturbed run gives: {wrong}")
             if leftovers := list(self.results.rglob("*.part")):
                 raise Broken(f"left over: {leftovers}")
             if damaged := list(self.results.rglob("*.damaged*")):
                 raise Broken(f"a kill damaged a file: {damaged}")
-            print(f"{sum(self.kills.values())} kills: {dict(self.kills)}; the metrics are those of the undisturbed run", flush=True)
+            print(
+                f"{sum(self.kills.values())} kills: {dict(self.kills)}; the metrics are those of the undisturbed run",
+                flush=True,
+            )
         if "Traceback" in (text := (self.root / "output.txt").read_text(errors="replace")):
             raise Broken(f"a traceback: {text[text.index('Traceback') :][:2000]}")
         return f"{sum(self.kills.values())} kills ({', '.join(f'{n} of a {kind}' for kind, n in self.kills.items())}): nothing lost"
@@ -241,9 +295,16 @@ class Campaign:
 
 
 def campaign(
-    kills: int, *, names: tuple[str, ...] = ("theory", "sweep", "shared"), pause: float = 0.1, workers: int = 2, seed: int = 0
+    kills: int,
+    *,
+    names: tuple[str, ...] = ("theory", "sweep", "shared"),
+    pause: float = 0.1,
+    workers: int = 2,
+    seed: int = 0,
 ) -> str:
-    """Run a campaign in a temporary folder; what it found, in a line. Raises Broken or another error where a promise is broken."""
+    """Run a campaign in a temporary folder; what it found, in a line. Raises Broken or another
+    error where a promise is broken.
+    """
     with tempfile.TemporaryDirectory() as folder:
         it = Campaign(Path(folder).resolve(), names, pause, workers, seed)
         try:

@@ -1,4 +1,6 @@
-"""Renew the table of verdicts in README.md from the committed references: `python tools/readme_counts.py`. A test says when to."""
+"""Renew the table of verdicts in README.md from the committed references: `python
+tools/readme_counts.py`. A test says when to.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,12 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- counts: made by tools/readme_counts.py -->\n", "<!-- end of counts -->\n"
 MANY = {"holds": "hold", "fails": "fail", "proof step fails": "proof steps fail"}
 """The verdicts that have a form of their own for more than one claim."""
-PAPERS = {"arora2019": "CURL (2019)", "chuang2020": "debiased (2020)", "robinson2021": "hard negatives (2021)", "curlnb": "this companion"}
+PAPERS = {
+    "arora2019": "CURL (2019)",
+    "chuang2020": "debiased (2020)",
+    "robinson2021": "hard negatives (2021)",
+    "curlnb": "this companion",
+}
 
 
 def table(evidence: pd.DataFrame) -> str:
@@ -22,12 +29,27 @@ def table(evidence: pd.DataFrame) -> str:
     papers = [paper for paper in PAPERS if paper in evidence["paper"].to_numpy()]
 
     def cell(kind: str, paper: str) -> str:
-        found = {verdict: counts[kind, paper, verdict] for verdict in MARKS if (kind, paper, verdict) in counts}
-        words = (f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in found.items())
-        return ", ".join(said.replace(", ", " but ") for said in words)  # reproduced, smaller than claimed: one verdict
+        found = {
+            verdict: counts[kind, paper, verdict]
+            for verdict in MARKS
+            if (kind, paper, verdict) in counts
+        }
+        words = (
+            f"{n} {MANY.get(verdict, verdict) if n > 1 else verdict}"
+            for verdict, n in found.items()
+        )
+        return ", ".join(
+            said.replace(", ", " but ") for said in words
+        )  # reproduced, smaller than claimed: one verdict
 
-    lines = ["| | " + " | ".join(PAPERS[paper] for paper in papers) + " |", "|---" * (len(papers) + 1) + "|"]
-    lines += [f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |" for kind, said in KIND_TITLES.items()]
+    lines = [
+        "| | " + " | ".join(PAPERS[paper] for paper in papers) + " |",
+        "|---" * (len(papers) + 1) + "|",
+    ]
+    lines += [
+        f"| **{said}** | " + " | ".join(cell(kind, paper) for paper in papers) + " |"
+        for kind, said in KIND_TITLES.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -36,12 +58,17 @@ def renewed(readme: str, made: str) -> str:
     before, _, rest = readme.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
-        raise ValueError(f"README.md has lost the lines {BEGIN.strip()} and {END.strip()}, between which the table of verdicts stands")
+        raise ValueError(
+            f"README.md has lost the lines {BEGIN.strip()} and {END.strip()}, between which the table of verdicts stands"
+        )
     return before + BEGIN + made + END + after
 
 
 def main() -> None:
-    README.write_text(renewed(README.read_text(encoding="utf-8"), table(best_evidence(committed=True))), encoding="utf-8")
+    README.write_text(
+        renewed(README.read_text(encoding="utf-8"), table(best_evidence(committed=True))),
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

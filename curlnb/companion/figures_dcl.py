@@ -1,4 +1,6 @@
-"""Drawings of the notebooks on chuang2020, Sections 5.1, 5.3 and 5.4: pictures by seed, gains by task, control."""
+"""Drawings of the notebooks on chuang2020, Sections 5.1, 5.3 and 5.4: pictures by seed, gains by
+task, control.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,25 +16,43 @@ from torch import Tensor
 from curlnb.companion.figures import means_with_intervals
 
 
-def pictures_by_seed(runs: pd.DataFrame, labels: Tensor, classes: Sequence[str], *, seeds: int = 2) -> Figure:
-    """The pictures of `runs` (columns objective, seed, picture_tsne, picture_points, picture_knn10, picture_silhouette): a row a seed, a
-    column an objective, colours by class.
+def pictures_by_seed(
+    runs: pd.DataFrame, labels: Tensor, classes: Sequence[str], *, seeds: int = 2
+) -> Figure:
+    """The pictures of `runs` (columns objective, seed, picture_tsne, picture_points, picture_knn10,
+    picture_silhouette): a row a seed, a column an objective, colours by class.
 
-    t-SNE leaves rotation and reflection open: each picture is turned to lie on the first one as well as it can.
+    t-SNE leaves rotation and reflection open: each picture is turned to lie on the first one as
+    well as it can.
     """
     first = np.array(runs["picture_tsne"].iloc[0], dtype=float)
     axes_of_first = np.linalg.svd(first, full_matrices=False)[2]
     target = first @ axes_of_first.T  # its longer side lies
     names, rows = list(dict.fromkeys(runs["objective"])), sorted(runs["seed"].unique())[:seeds]
-    figure, axes = plt.subplots(len(rows), len(names), figsize=(13, 2.9 * len(rows) + 0.5), squeeze=False, layout="constrained")
-    for axis, (seed, name) in zip(axes.flat, [(seed, name) for seed in rows for name in names], strict=True):
+    figure, axes = plt.subplots(
+        len(rows),
+        len(names),
+        figsize=(13, 2.9 * len(rows) + 0.5),
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (seed, name) in zip(
+        axes.flat, [(seed, name) for seed in rows for name in names], strict=True
+    ):
         run = runs[(runs["objective"] == name) & (runs["seed"] == seed)].iloc[0]
         places = np.array(run["picture_tsne"], dtype=float)
         u, _, v = np.linalg.svd(places.T @ target)
         x, y = (places @ u @ v).T
         of = labels[torch.as_tensor(run["picture_points"])].numpy()
         for c, label in enumerate(classes):
-            axis.scatter(x[of == c], y[of == c], s=15, color=plt.get_cmap("tab10")(c % 10), linewidth=0, label=label)
+            axis.scatter(
+                x[of == c],
+                y[of == c],
+                s=15,
+                color=plt.get_cmap("tab10")(c % 10),
+                linewidth=0,
+                label=label,
+            )
         about = f"kNN {100 * run['picture_knn10']:.0f}%, silhouette {run['picture_silhouette']:.2f}"
         axis.set(title=f"{name}, seed {seed}: {about}", xticks=[], yticks=[], aspect="auto")
         axis.margins(0.02)
@@ -41,18 +61,33 @@ def pictures_by_seed(runs: pd.DataFrame, labels: Tensor, classes: Sequence[str],
     return figure
 
 
-def measures_by_arm(runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float] | pd.Series) -> Figure:
-    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>): means over seeds with 95% intervals.
+def measures_by_arm(
+    runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float] | pd.Series
+) -> Figure:
+    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>):
+    means over seeds with 95% intervals.
 
-    measures: what the vertical axis says, by measure; floor: the same columns of an untrained encoder, drawn as dashed lines.
+    measures: what the vertical axis says, by measure; floor: the same columns of an untrained
+    encoder, drawn as dashed lines.
     """
-    figure, axes = plt.subplots(1, len(measures), figsize=(6 * len(measures), 3.8), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(measures), figsize=(6 * len(measures), 3.8), squeeze=False, layout="constrained"
+    )
     for axis, (measure, said) in zip(axes[0], measures.items(), strict=True):
         names = ("features", "picture")
-        parts = [runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"]) for where in names]
+        parts = [
+            runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"])
+            for where in names
+        ]
         means_with_intervals(axis, pd.concat(parts), "objective", "value", "where")
         for i, where in enumerate(names):
-            axis.axhline(floor[f"{where}_{measure}"], color=f"C{i}", linestyle="--", linewidth=1, label=f"untrained, {where}")
+            axis.axhline(
+                floor[f"{where}_{measure}"],
+                color=f"C{i}",
+                linestyle="--",
+                linewidth=1,
+                label=f"untrained, {where}",
+            )
         axis.set(ylabel=said)
     axes[0, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return figure
@@ -65,21 +100,35 @@ def gains_by_task(
     rings: Mapping[tuple[str, str], float] | None = None,
     of_rings: str = "",
 ) -> Figure:
-    """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means with 95% intervals over seeds.
+    """Gains over a control (columns arm, task, gain), a panel a task with a scale of its own: means
+    with 95% intervals over seeds.
 
-    marks: published gains by arm and task, drawn as diamonds where there are any; lines: by name, what other arms are above the control,
-    by task; rings: gains of another run by arm and task, under the name `of_rings`.
+    marks: published gains by arm and task, drawn as diamonds where there are any; lines: by name,
+    what other arms are above the control, by task; rings: gains of another run by arm and task,
+    under the name `of_rings`.
     """
     tasks = list(dict.fromkeys(gains["task"]))
-    figure, axes = plt.subplots(1, len(tasks), figsize=(3.1 * len(tasks) + 1.5, 3.9), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(3.1 * len(tasks) + 1.5, 3.9), squeeze=False, layout="constrained"
+    )
     for axis, task in zip(axes[0], tasks, strict=True):
         own = gains[gains["task"] == task]
         offsets = means_with_intervals(axis, own, "task", "gain", "arm")
-        at, printed = [offset + 0.06 for offset in offsets.values()], [marks.get((arm, task), math.nan) for arm in offsets]
+        at, printed = (
+            [offset + 0.06 for offset in offsets.values()],
+            [marks.get((arm, task), math.nan) for arm in offsets],
+        )
         axis.scatter(at, printed, marker="D", color="black", s=28, label="published")
         if rings:
             at = [offset - 0.06 for offset in offsets.values()]
-            axis.scatter(at, [rings.get((arm, task), math.nan) for arm in offsets], s=50, facecolor="none", edgecolor="0.3", label=of_rings)
+            axis.scatter(
+                at,
+                [rings.get((arm, task), math.nan) for arm in offsets],
+                s=50,
+                facecolor="none",
+                edgecolor="0.3",
+                label=of_rings,
+            )
         axis.axhline(0, color="black", linewidth=1)
         for (name, values), style in zip(lines.items(), ("--", ":"), strict=False):
             axis.axhline(values[task], color="0.4", linestyle=style, linewidth=1.5, label=name)
@@ -92,7 +141,13 @@ def gains_by_task(
 def films(frames: Mapping[str, Tensor]) -> Figure:
     """By name the frames [n, 3, height, width] of an episode, a row each."""
     shown = len(next(iter(frames.values())))
-    figure, axes = plt.subplots(len(frames), shown, figsize=(1.07 * shown, 1.13 * len(frames)), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        len(frames),
+        shown,
+        figsize=(1.07 * shown, 1.13 * len(frames)),
+        squeeze=False,
+        layout="constrained",
+    )
     for line, (name, film) in zip(axes, frames.items(), strict=True):
         for axis, frame in zip(line, film, strict=True):
             axis.imshow(frame.permute(1, 2, 0))
@@ -102,12 +157,16 @@ def films(frames: Mapping[str, Tensor]) -> Figure:
 
 
 def _in_lines(task: str) -> str:
-    """A control task's name as a tick says it: "ball_in_cup catch" in two lines, without underscores."""
+    """A control task's name as a tick says it: "ball_in_cup catch" in two lines, without
+    underscores.
+    """
     return task.replace(" ", "\n").replace("_", " ")
 
 
 def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
-    """Left, two crops [n, 3, size, size] of each of n observations; right, their scores [n, n] less each row's mean, positives framed."""
+    """Left, two crops [n, 3, size, size] of each of n observations; right, their scores [n, n] less
+    each row's mean, positives framed.
+    """
     import seaborn as sns  # two seconds, which few notebooks need
 
     n = len(scores)
@@ -121,21 +180,41 @@ def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
         line[0].set_ylabel(name)
     axis = figure.add_subplot(grid[:, n])
     relative = scores - scores.mean(1, keepdim=True)
-    sns.heatmap(relative, ax=axis, annot=True, fmt=".1f", cmap="vlag", center=0, cbar=False, square=True, linewidths=2)
+    sns.heatmap(
+        relative,
+        ax=axis,
+        annot=True,
+        fmt=".1f",
+        cmap="vlag",
+        center=0,
+        cbar=False,
+        square=True,
+        linewidths=2,
+    )
     for i in range(n):
         axis.add_patch(plt.Rectangle((i, i), 1, 1, fill=False, edgecolor="black", linewidth=2.5))
-    axis.set(title="score, less its row's mean", xlabel="key of observation", ylabel="query of observation")
+    axis.set(
+        title="score, less its row's mean",
+        xlabel="key of observation",
+        ylabel="query of observation",
+    )
     return figure
 
 
 def differences_by_task(difference: pd.DataFrame, half: pd.DataFrame) -> Figure:
-    """Differences with the half widths of their intervals, both with a row an arm and a column a task: tasks below each other."""
+    """Differences with the half widths of their intervals, both with a row an arm and a column a
+    task: tasks below each other.
+    """
     import seaborn as sns  # two seconds, which few notebooks need
 
     figure, axis = plt.subplots(figsize=(8, 5))
-    for i, (arm, colour) in enumerate(zip(difference.index, sns.color_palette("flare", len(difference)), strict=True)):
+    for i, (arm, colour) in enumerate(
+        zip(difference.index, sns.color_palette("flare", len(difference)), strict=True)
+    ):
         heights = np.arange(difference.shape[1]) + 0.14 * (i - (len(difference) - 1) / 2)
-        style: dict[str, Any] = dict(fmt="o", color=colour, markersize=4.5, linewidth=1.2, label=arm)
+        style: dict[str, Any] = dict(
+            fmt="o", color=colour, markersize=4.5, linewidth=1.2, label=arm
+        )
         axis.errorbar(difference.loc[arm], heights, xerr=half.loc[arm], **style)
     axis.axvline(0, color="black", linewidth=1)
     axis.set_yticks(range(difference.shape[1]), list(difference.columns))
@@ -146,7 +225,9 @@ def differences_by_task(difference: pd.DataFrame, half: pd.DataFrame) -> Figure:
 
 
 def state_read_from_features(runs: pd.DataFrame) -> Figure:
-    """R^2 of positions and of velocities (columns task, arm, r2_positions, r2_velocities), a panel each: means with 95% intervals."""
+    """R^2 of positions and of velocities (columns task, arm, r2_positions, r2_velocities), a panel
+    each: means with 95% intervals.
+    """
     import seaborn as sns  # two seconds, which few notebooks need
 
     rows = runs.assign(task=runs["task"].map(_in_lines))
@@ -163,21 +244,38 @@ def state_read_from_features(runs: pd.DataFrame) -> Figure:
 
 
 def returns_by_steps(agents: pd.DataFrame, published: pd.DataFrame, spread: pd.DataFrame) -> Figure:
-    """Learning curves (columns task, arm, random, score_curve, steps_curve), a panel a task, a line a seed; a random policy dashed.
+    """Learning curves (columns task, arm, random, score_curve, steps_curve), a panel a task, a line
+    a seed; a random policy dashed.
 
-    published, spread: printed returns at 100,000 steps and their standard deviations, a row an arm and a column a task.
+    published, spread: printed returns at 100,000 steps and their standard deviations, a row an arm
+    and a column a task.
     """
     tasks, arms = list(dict.fromkeys(agents["task"])), list(dict.fromkeys(agents["arm"]))
-    figure, axes = plt.subplots(1, len(tasks), figsize=(6 * len(tasks) + 3.5, 4), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(6 * len(tasks) + 3.5, 4), squeeze=False, layout="constrained"
+    )
     for axis, task in zip(axes[0], tasks, strict=True):
         own = agents[agents["task"] == task]
         for i, arm in enumerate(dict.fromkeys([*arms, "biased"])):
             colour = f"C{i}" if arm in arms else "0.35"
             for k, (_, run) in enumerate(own[own["arm"] == arm].iterrows()):
-                steps, returns = np.array(run["steps_curve"]) / 1000, 1000 * np.array(run["score_curve"])
-                axis.plot(steps, returns, "o-", color=colour, markersize=4, linewidth=1.3, label=None if k else f"{arm}, here")
+                steps, returns = (
+                    np.array(run["steps_curve"]) / 1000,
+                    1000 * np.array(run["score_curve"]),
+                )
+                axis.plot(
+                    steps,
+                    returns,
+                    "o-",
+                    color=colour,
+                    markersize=4,
+                    linewidth=1.3,
+                    label=None if k else f"{arm}, here",
+                )
             if arm in published.index:
-                look: dict[str, Any] = dict(fmt="D", color=colour, capsize=3, label=f"{arm}, published (± sd)")
+                look: dict[str, Any] = dict(
+                    fmt="D", color=colour, capsize=3, label=f"{arm}, published (± sd)"
+                )
                 axis.errorbar(100 + 3 * i, published.loc[arm, task], spread.loc[arm, task], **look)
         axis.axhline(own["random"].mean(), color="0.4", linestyle="--", label="random policy, here")
         axis.set(title=task, xlabel="thousand simulator steps", ylim=(-20, 1020))

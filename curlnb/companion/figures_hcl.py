@@ -16,21 +16,27 @@ from curlnb.data.datasets import Dataset
 
 
 def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]]]) -> Figure:
-    """Unit vectors [C, 3] on the sphere, a panel for each (title, vectors, elevation and azimuth in degrees): each vector is joined to its
-    nearest ones, in orange where they are farther than the least distance of all."""
+    """Unit vectors [C, 3] on the sphere, a panel for each (title, vectors, elevation and azimuth in
+    degrees): each vector is joined to its nearest ones, in orange where they are farther than the
+    least distance of all.
+    """
     azimuth, polar = np.mgrid[0 : 2 * np.pi : 30j, 0 : np.pi : 16j]
     ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
     blue, orange = COLOURS[:2]
     figure = plt.figure(figsize=(15, 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
-        axis: Any = figure.add_subplot(1, len(pictures), place, projection="3d", computed_zorder=False)
+        axis: Any = figure.add_subplot(
+            1, len(pictures), place, projection="3d", computed_zorder=False
+        )
         axis.plot_wireframe(*ball, color="0.9", linewidth=0.3, zorder=0)
         distance = (v[:, None] - v).norm(dim=-1) + 9 * torch.eye(len(v))
         for c, k in (distance <= distance.amin(1, keepdim=True) + 2e-3).nonzero().tolist():
             colour = orange if distance[c, k] > distance.min() + 0.02 else "0.25"
             axis.plot(*torch.stack([v[c], v[k]]).T, color=colour, linewidth=1.6)
         axis.scatter(*v.T, s=70, color=blue, depthshade=False, edgecolor="white", zorder=5)
-        axis.set(title=title, box_aspect=(1, 1, 1), xlim=(-0.8, 0.8), ylim=(-0.8, 0.8), zlim=(-0.8, 0.8))
+        axis.set(
+            title=title, box_aspect=(1, 1, 1), xlim=(-0.8, 0.8), ylim=(-0.8, 0.8), zlim=(-0.8, 0.8)
+        )
         axis.view_init(*view)
         axis.axis("off")
     figure.subplots_adjust(wspace=0, left=0, right=1)
@@ -38,20 +44,41 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
 
 
 def merging_classes(
-    closed: tuple[np.ndarray, np.ndarray, np.ndarray], marks: np.ndarray, nearest: np.ndarray, sums: pd.DataFrame, crowd: Tensor
+    closed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    marks: np.ndarray,
+    nearest: np.ndarray,
+    sums: pd.DataFrame,
+    crowd: Tensor,
 ) -> Figure:
-    """Left, distances to the nearest class by the share of one common class: closed forms (shares, common, rare) and, as rings, those of an
-    optimiser, `nearest` [marks, 2]; middle, `sums` by number of classes, a column a curve; right, class vectors [C, 2] on the circle."""
+    """Left, distances to the nearest class by the share of one common class: closed forms (shares,
+    common, rare) and, as rings, those of an optimiser, `nearest` [marks, 2]; middle, `sums` by
+    number of classes, a column a curve; right, class vectors [C, 2] on the circle.
+    """
     colours = COLOURS
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), gridspec_kw={"wspace": 0.25, "width_ratios": [1, 1, 0.8]})
+    figure, axes = plt.subplots(
+        1, 3, figsize=(15, 4.4), gridspec_kw={"wspace": 0.25, "width_ratios": [1, 1, 0.8]}
+    )
     for column, name in enumerate(("common class", "rare classes")):
-        axes[0].plot(closed[0], closed[1 + column], color=colours[column], label=f"{name}, closed form")
+        axes[0].plot(
+            closed[0], closed[1 + column], color=colours[column], label=f"{name}, closed form"
+        )
         rings = dict(linestyle="none", marker="o", markerfacecolor="none", color="0.2")
         axes[0].plot(marks, nearest[:, column], label="optimiser" if column else None, **rings)
-    axes[0].set(xlabel=r"share $\rho_1$ of the common class", ylabel="distance to the nearest class", title="Three classes, one common")
-    for (curve, values), style, colour in zip(sums.items(), ("s--", "o-"), ("0.4", colours[2]), strict=True):
+    axes[0].set(
+        xlabel=r"share $\rho_1$ of the common class",
+        ylabel="distance to the nearest class",
+        title="Three classes, one common",
+    )
+    for (curve, values), style, colour in zip(
+        sums.items(), ("s--", "o-"), ("0.4", colours[2]), strict=True
+    ):
         axes[1].plot(sums.index, values, style, color=colour, label=curve)
-    axes[1].set(xlabel="number of classes on a circle", ylabel="sum of squared nearest distances", title="Equally likely classes", ylim=0)
+    axes[1].set(
+        xlabel="number of classes on a circle",
+        ylabel="sum of squared nearest distances",
+        title="Equally likely classes",
+        ylim=0,
+    )
     for axis in axes[:2]:
         axis.legend(fontsize=10)
     sites, counts = torch.unique((crowd * 1e3).round() / 1e3 + 0.0, dim=0, return_counts=True)
@@ -59,36 +86,78 @@ def merging_classes(
     for site, count in zip(sites.tolist(), counts.tolist(), strict=True):
         axes[2].plot(*site, "o", markersize=9 + 3 * count, color=colours[2])
         axes[2].annotate(count, site, ha="center", va="center", color="white", fontweight="bold")
-    axes[2].set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", title=f"Where {len(crowd)} classes go")
+    axes[2].set(
+        xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", title=f"Where {len(crowd)} classes go"
+    )
     axes[2].axis("off")
     return figure
 
 
-def errors_and_bounds(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tuple[float, float]]]) -> Figure:
-    """For each title the errors of embeddings by their excess risk (columns excess, error), bounds as curves (indexed by excess, a column a
-    bound) and a star. Logarithmic axes: an error of 0 stands at the lower edge."""
+def errors_and_bounds(
+    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame, tuple[float, float]]],
+) -> Figure:
+    """For each title the errors of embeddings by their excess risk (columns excess, error), bounds
+    as curves (indexed by excess, a column a bound) and a star. Logarithmic axes: an error of 0
+    stands at the lower edge.
+    """
     colours = [COLOURS[k] for k in (3, 0, 2)]
-    figure, axes = plt.subplots(1, len(panels), figsize=(13, 4.8), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(13, 4.8), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08}
+    )
     for axis, (title, (points, bounds, star)) in zip(axes[0], panels.items(), strict=True):
-        for (name, values), style, colour in zip(bounds.items(), ("-", "-", "--"), colours, strict=True):
+        for (name, values), style, colour in zip(
+            bounds.items(), ("-", "-", "--"), colours, strict=True
+        ):
             axis.plot(values.where(values < 1e3), style, color=colour, linewidth=2, label=name)
         axis.axhline(1, color="0.6", linewidth=1)
-        axis.scatter(points["excess"], points["error"].clip(lower=1e-5), s=9, color="0.3", alpha=0.6, label="measured (0 at the edge)")
-        axis.plot(*star, "*", color="gold", markeredgecolor="0.2", markersize=17, label="constant embedding")
-        axis.set(xscale="log", yscale="log", xlim=(1e-6, 1.05), ylim=(8e-6, 20), xlabel=r"excess risk $\varepsilon$", title=title)
+        axis.scatter(
+            points["excess"],
+            points["error"].clip(lower=1e-5),
+            s=9,
+            color="0.3",
+            alpha=0.6,
+            label="measured (0 at the edge)",
+        )
+        axis.plot(
+            *star,
+            "*",
+            color="gold",
+            markeredgecolor="0.2",
+            markersize=17,
+            label="constant embedding",
+        )
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlim=(1e-6, 1.05),
+            ylim=(8e-6, 20),
+            xlabel=r"excess risk $\varepsilon$",
+            title=title,
+        )
     axes[0, 0].set_ylabel("error of the 1-NN classifier")
     axes[0, -1].legend(fontsize=9, loc="upper left")
     return figure
 
 
-def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str) -> Figure:
-    """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm, base): filled the arm, outlined the base.
+def similarities_over(
+    runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str
+) -> Figure:
+    """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm,
+    base): filled the arm, outlined the base.
 
-    runs: indexed by arm, with the columns projections_same and projections_different (the shares of equal bins over [-1, 1]) and
-    projections_overlap, as `experiments.representations.look` returns them.
+    runs: indexed by arm, with the columns projections_same and projections_different (the shares of
+    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.look` returns
+    them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
-    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), sharex=True, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(4.2 * columns, 2.9 * rows),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
         for kind, colour in (("same", "C0"), ("different", "C1")):
             was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
@@ -101,7 +170,9 @@ def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], col
         axis.set_xlabel("cosine similarity")
     for axis in axes[:, 0]:
         axis.set_ylabel("density")
-    marks: list[Artist] = [plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45) for colour in ("C0", "C1")]
+    marks: list[Artist] = [
+        plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45) for colour in ("C0", "C1")
+    ]
     marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
     names = ["pairs of one label", "pairs of two", "dashed: what it is laid over"]
     figure.legend(marks, names, loc="outside lower center", ncols=3, frameon=False)
@@ -109,14 +180,23 @@ def similarities_over(runs: pd.DataFrame, panels: Sequence[tuple[str, str]], col
     return figure
 
 
-def negatives_of_anchors(data: Dataset, anchors: Sequence[int], rows: Mapping[str, Sequence[Sequence[int]]]) -> Figure:
-    """Anchors, each with rows of its negatives, all indices into `data`; a red frame marks a negative of the anchor's class.
+def negatives_of_anchors(
+    data: Dataset, anchors: Sequence[int], rows: Mapping[str, Sequence[Sequence[int]]]
+) -> Figure:
+    """Anchors, each with rows of its negatives, all indices into `data`; a red frame marks a
+    negative of the anchor's class.
 
     anchors: [A]; rows: for each row's name the indices [A][n].
     """
-    named = [(anchor, name, chosen[at]) for at, anchor in enumerate(anchors) for name, chosen in rows.items()]
+    named = [
+        (anchor, name, chosen[at])
+        for at, anchor in enumerate(anchors)
+        for name, chosen in rows.items()
+    ]
     wide = len(named[0][2])
-    figure, axes = plt.subplots(len(named), wide + 1, figsize=(wide + 1.8, 1.05 * len(named)), squeeze=False)
+    figure, axes = plt.subplots(
+        len(named), wide + 1, figsize=(wide + 1.8, 1.05 * len(named)), squeeze=False
+    )
     for number, (line, (anchor, name, chosen)) in enumerate(zip(axes, named, strict=True)):
         first = number % len(rows) == 0
         for column, (axis, index) in enumerate(zip(line, (anchor, *chosen), strict=True)):
@@ -128,23 +208,36 @@ def negatives_of_anchors(data: Dataset, anchors: Sequence[int], rows: Mapping[st
                 axis.imshow(data.images[index].permute(1, 2, 0))
             else:
                 axis.patch.set_visible(False)
-        line[0].set_ylabel(f"{data.classes[data.labels[anchor]]}:\n{name}" if first else name, rotation=0, ha="right", va="center")
+        line[0].set_ylabel(
+            f"{data.classes[data.labels[anchor]]}:\n{name}" if first else name,
+            rotation=0,
+            ha="right",
+            va="center",
+        )
     return figure
 
 
-def accuracy_by_beta(runs: pd.DataFrame, published: Mapping[str, tuple[float, float]], title: str) -> Figure:
-    """Accuracy against the concentration beta, a panel a data set and a line an arm, with 95% intervals over seeds.
+def accuracy_by_beta(
+    runs: pd.DataFrame, published: Mapping[str, tuple[float, float]], title: str
+) -> Figure:
+    """Accuracy against the concentration beta, a panel a data set and a line an arm, with 95%
+    intervals over seeds.
 
-    runs: columns dataset, arm, beta, accuracy, one row a run; an arm whose beta is missing is a floor, drawn as a band.
-    published: for a data set the accuracy printed elsewhere at beta = 0 and its spread, drawn as a black mark.
+    runs: columns dataset, arm, beta, accuracy, one row a run; an arm whose beta is missing is a
+    floor, drawn as a band. published: for a data set the accuracy printed elsewhere at beta = 0 and
+    its spread, drawn as a black mark.
     """
     names = list(dict.fromkeys(runs["dataset"]))
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4.9 * columns, 4 * rows), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.9 * columns, 4 * rows), squeeze=False, layout="constrained"
+    )
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    floors = dict(zip(runs.loc[runs["beta"].isna(), "arm"].unique(), ("0.55", "tab:brown"), strict=False))
+    floors = dict(
+        zip(runs.loc[runs["beta"].isna(), "arm"].unique(), ("0.55", "tab:brown"), strict=False)
+    )
     for axis, name in zip(axes.flat, names, strict=False):
         own = runs[runs["dataset"] == name]
         for floor, colour in floors.items():
@@ -152,40 +245,86 @@ def accuracy_by_beta(runs: pd.DataFrame, published: Mapping[str, tuple[float, fl
             axis.axhspan(low, high, color=colour, alpha=0.2, linewidth=0)
             axis.axhline(mean, color=colour, linewidth=1, linestyle="--", label=floor)
         trained = own[own["beta"].notna()].sort_values("beta", kind="stable")
-        offsets = means_with_intervals(axis, trained, "beta", "accuracy", "arm", joined=True, width=0.2)
+        offsets = means_with_intervals(
+            axis, trained, "beta", "accuracy", "arm", joined=True, width=0.2
+        )
         if name in published:
             value, spread = published[name]
-            axis.errorbar(min(offsets.values()) - 0.15, value, spread, fmt="k_", capsize=3, label="InfoGraph, published")
+            axis.errorbar(
+                min(offsets.values()) - 0.15,
+                value,
+                spread,
+                fmt="k_",
+                capsize=3,
+                label="InfoGraph, published",
+            )
         axis.set(title=name, xlabel=r"concentration $\beta$", ylabel="SVM accuracy (%)")
-        axis.set_xticks(axis.get_xticks(), [f"{float(beta):g}" for beta in sorted(trained["beta"].unique())])
-    found = {label: mark for axis in axes.flat for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=len(found), frameon=False)
+        axis.set_xticks(
+            axis.get_xticks(), [f"{float(beta):g}" for beta in sorted(trained["beta"].unique())]
+        )
+    found = {
+        label: mark
+        for axis in axes.flat
+        for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(found.values()),
+        list(found),
+        loc="outside lower center",
+        ncols=len(found),
+        frameon=False,
+    )
     figure.suptitle(title)
     return figure
 
 
-def gains_by_set(panels: Mapping[str, pd.DataFrame], published: Mapping[str, tuple[float, float]], said: str) -> Figure:
-    """Mean gains with 95% intervals over seeds, a panel a profile, the data sets side by side and a colour each way; stars where published.
+def gains_by_set(
+    panels: Mapping[str, pd.DataFrame], published: Mapping[str, tuple[float, float]], said: str
+) -> Figure:
+    """Mean gains with 95% intervals over seeds, a panel a profile, the data sets side by side and a
+    colour each way; stars where published.
 
-    panels: for each profile's name the columns dataset, way, gain, one row a repeat. published: the ends of the printed gain of a set.
-    said: the label of the gains' axis.
+    panels: for each profile's name the columns dataset, way, gain, one row a repeat. published: the
+    ends of the printed gain of a set. said: the label of the gains' axis.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(9 + 3 * (len(panels) - 1), 4.2), sharey=True, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1,
+        len(panels),
+        figsize=(9 + 3 * (len(panels) - 1), 4.2),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
     most = max(panels.values(), key=lambda gains: gains["way"].nunique())
-    ways = list(dict.fromkeys([*most["way"], *(way for gains in panels.values() for way in gains["way"])]))  # a way has one colour
+    ways = list(
+        dict.fromkeys([*most["way"], *(way for gains in panels.values() for way in gains["way"])])
+    )  # a way has one colour
     for axis, (profile, gains) in zip(axes[0], panels.items(), strict=True):
         colours = [f"C{ways.index(way)}" for way in dict.fromkeys(gains["way"])]
         means_with_intervals(axis, gains, "dataset", "gain", "way", colours=colours, width=0.6)
         names = list(dict.fromkeys(gains["dataset"]))
-        printed = [(names.index(name) - 0.4, value) for name, ends in published.items() if name in names for value in ends]
+        printed = [
+            (names.index(name) - 0.4, value)
+            for name, ends in published.items()
+            if name in names
+            for value in ends
+        ]
         if printed:
-            axis.plot(*zip(*printed, strict=True), "k*", markersize=10, label="paper (two stars: a range)")
+            axis.plot(
+                *zip(*printed, strict=True), "k*", markersize=10, label="paper (two stars: a range)"
+            )
         axis.axhline(0, color="0.3", linewidth=1)
         axis.margins(x=0.12)
         repeats = int(gains.groupby(["dataset", "way"])["gain"].size().max())
         axis.set_title(f"profile {profile}, {repeats} repeats")
     axes[0, 0].set_ylabel(said)
-    found = {name: handle for axis in axes[0] for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    found = {
+        name: handle
+        for axis in axes[0]
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     shown = [*(name for name in found if name not in ways), *(way for way in ways if way in found)]
-    figure.legend([found[name] for name in shown], shown, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        [found[name] for name in shown], shown, loc="outside lower center", ncols=4, frameon=False
+    )
     return figure

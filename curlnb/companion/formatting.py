@@ -1,6 +1,7 @@
 """Claims and verdicts as text, for notebooks, the terminal and the report page.
 
-A row is a line of the ledger with its claim's words (`curlnb.companion.ledger`) by name, None or NaN where one does not apply.
+A row is a line of the ledger with its claim's words (`curlnb.companion.ledger`) by name, None or
+NaN where one does not apply.
 """
 
 import html
@@ -32,7 +33,8 @@ Row = Mapping[str, Any]
 
 
 class ClaimsTable:
-    """Judged claims shown by a notebook cell: HTML where it can be shown, the same lines of text on every machine where it cannot.
+    """Judged claims shown by a notebook cell: HTML where it can be shown, the same lines of text on
+    every machine where it cannot.
 
     beside: by id, what stands in the committed reference of a better profile.
     """
@@ -45,11 +47,19 @@ class ClaimsTable:
         for row in self.rows:
             lines.append(line(row))
             if row["id"] in self.beside:
-                lines.append(f"  at {self.beside[row['id']]['profile']}: {_short(self.beside[row['id']])}")
+                lines.append(
+                    f"  at {self.beside[row['id']]['profile']}: {_short(self.beside[row['id']])}"
+                )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        names = ["claim", "claimed", "measured", "verdict", *(["at a better profile"] if self.beside else [])]
+        names = [
+            "claim",
+            "claimed",
+            "measured",
+            "verdict",
+            *(["at a better profile"] if self.beside else []),
+        ]
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(self._html, self.rows))}</tbody></table>"
 
@@ -63,8 +73,15 @@ class ClaimsTable:
         if self.beside:
             other = self.beside.get(row["id"])
             cells.append((other["profile"], _short(other)) if other else ("", ""))
-        shown = (f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain) for bold, plain in cells)
-        return "<tr>" + "".join(f'<td align="left" style="text-align: left">{cell}</td>' for cell in shown) + "</tr>"
+        shown = (
+            f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain)
+            for bold, plain in cells
+        )
+        return (
+            "<tr>"
+            + "".join(f'<td align="left" style="text-align: left">{cell}</td>' for cell in shown)
+            + "</tr>"
+        )
 
 
 def line(row: Row, decimals: int = 2) -> str:
@@ -75,7 +92,11 @@ def line(row: Row, decimals: int = 2) -> str:
 
 def verdict_text(row: Row) -> str:
     """'reproduced (stand-in)': the verdict with its scope; 'proof step fails, statement stands'."""
-    return row["verdict"] + (", statement stands" if row["verdict"] == STEP else "") + (f" ({row['scope']})" if row["scope"] else "")
+    return (
+        row["verdict"]
+        + (", statement stands" if row["verdict"] == STEP else "")
+        + (f" ({row['scope']})" if row["scope"] else "")
+    )
 
 
 def region_text(low: float | None, high: float | None) -> str:
@@ -86,15 +107,22 @@ def region_text(low: float | None, high: float | None) -> str:
 
 
 def claimed_text(row: Row) -> str:
-    """'> 0, effect 4.26 (Table 1)': the region, and the smallest effect that matters with its source."""
+    """'> 0, effect 4.26 (Table 1)': the region, and the smallest effect that matters with its
+    source.
+    """
     effect: str = (
-        "" if pd.isna(row["effect"]) else f", effect {row['effect']:g}" + (f" ({row['effect_from']})" if row["effect_from"] else "")
+        ""
+        if pd.isna(row["effect"])
+        else f", effect {row['effect']:g}"
+        + (f" ({row['effect_from']})" if row["effect_from"] else "")
     )
     return region_text(row["claimed_low"], row["claimed_high"]) + effect
 
 
 def measured_text(row: Row, decimals: int = 2) -> str:
-    """'mean paired difference +2.90 [+1.00, +4.80] points, n = 5 (12 planned)', or '' where nothing was measured."""
+    """'mean paired difference +2.90 [+1.00, +4.80] points, n = 5 (12 planned)', or '' where nothing
+    was measured.
+    """
     number = number_text(row, decimals)
     return f"{row['statistic']} {number}" if number else ""
 
@@ -107,22 +135,34 @@ def number_text(row: Row, decimals: int | None = None) -> str:
 
 
 def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
-    """What was measured as text: {"mean": "+2.9", "interval": "[+1.0, +4.9]", "unit": "points", "count": "n = 5 (12 planned)"}.
+    """What was measured as text: {"mean": "+2.9", "interval": "[+1.0, +4.9]", "unit": "points",
+    "count": "n = 5 (12 planned)"}.
 
-    Parts that are missing are empty. decimals: of every number, except that exact claims get four digits. None: as many as give the
-    interval's half width two digits; without an interval three digits of the mean.
+    Parts that are missing are empty. decimals: of every number, except that exact claims get four
+    digits. None: as many as give the interval's half width two digits; without an interval three
+    digits of the mean.
     """
     theory = row["verdict"] in THEORY
-    mean, low, high = (float("nan" if pd.isna(row[name]) else row[name]) for name in ("value" if theory else "mean", "low", "high"))
-    sign = "+" if 0 in (row["claimed_low"], row["claimed_high"]) else ""  # the claim is about a difference
+    mean, low, high = (
+        float("nan" if pd.isna(row[name]) else row[name])
+        for name in ("value" if theory else "mean", "low", "high")
+    )
+    sign = (
+        "+" if 0 in (row["claimed_low"], row["claimed_high"]) else ""
+    )  # the claim is about a difference
     style = ".4g" if theory else f"{sign}.{decimals}f"
     if decimals is None and not theory:
         half, digits = (mean, 3) if math.isnan(high - low) else ((high - low) / 2, 2)
-        decimals = min(6, max(0, digits - 1 - math.floor(math.log10(abs(half))))) if half and not math.isnan(half) else 0
+        decimals = (
+            min(6, max(0, digits - 1 - math.floor(math.log10(abs(half)))))
+            if half and not math.isnan(half)
+            else 0
+        )
         style = f"{sign},.{decimals}f"
 
     def number(x: float) -> str:
-        return f"{x if theory else round(x, decimals) + 0.0:{style}}"  # + 0.0 turns a rounded -0.0 into 0.0
+        # + 0.0 turns a rounded -0.0 into 0.0
+        return f"{x if theory else round(x, decimals) + 0.0:{style}}"
 
     planned: str = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
     cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
@@ -135,7 +175,9 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
 
 
 def printable(text: object) -> str:
-    """A message in one line that cannot steer a terminal: lines are joined, other control characters written as escapes."""
+    """A message in one line that cannot steer a terminal: lines are joined, other control
+    characters written as escapes.
+    """
     return plain(" ".join(str(text).splitlines()))
 
 

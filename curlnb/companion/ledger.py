@@ -1,14 +1,16 @@
 """The ledger: what was measured of the claims, and the verdicts, results/<profile>/claims.csv.
 
     ledger = notebook.ledger(settings)
-    ledger.judge("chuang2020/fig4a-debiased", differences, data="cifar10-mini", diagnostic={"untrained encoder": 37.5})
-    ledger.judge("arora2019/lemma4.3", exact="holds", value=0.97, cases=1200)
+    ledger.judge("chuang2020/fig4a-debiased", differences, data="cifar10-mini",
+    diagnostic={"untrained encoder": 37.5}) ledger.judge("arora2019/lemma4.3", exact="holds",
+    value=0.97, cases=1200)
     ledger.judge("mine/beta-3", differences, claim="beta = 3 beats beta = 1", low=0)
     ledger.show()
 
-What is claimed stands in the table (`curlnb.companion.claims`) and is joined by id, so that the file holds measurements alone. A reader's
-own claims stand with their words in a file beside it, own_claims.csv. In memory a ledger is a DataFrame of COLUMNS and ABOUT, one row a
-claim, in the table's order. Claims that the table no longer has are left out when a file is read.
+What is claimed stands in the table (`curlnb.companion.claims`) and is joined by id, so that the
+file holds measurements alone. A reader's own claims stand with their words in a file beside it,
+own_claims.csv. In memory a ledger is a DataFrame of COLUMNS and ABOUT, one row a claim, in the
+table's order. Claims that the table no longer has are left out when a file is read.
 """
 
 import csv
@@ -32,8 +34,15 @@ from curlnb.runs.files import write_atomically
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
 PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
-CHANGED = "{}, changed"  # the profile of rows whose settings are not those of the committed reference; its evidence comes last
-SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = ("paper's setting", "paper's data, smaller training", "stand-in", "")
+# the profile of rows whose settings are not those of the committed reference; its evidence comes
+# last
+CHANGED = "{}, changed"
+SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = (
+    "paper's setting",
+    "paper's data, smaller training",
+    "stand-in",
+    "",
+)
 _TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
 _INTEGERS = ("n", "cases", "seeds")
 _FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
@@ -45,39 +54,65 @@ _ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tu
 
 
 class Ledger:
-    """The claims that one notebook judges at one profile; made by `curlnb.companion.notebook.ledger`."""
+    """The claims that one notebook judges at one profile; made by
+    `curlnb.companion.notebook.ledger`.
+    """
 
     def __init__(self, notebook: str, profile: str, results: Path) -> None:
         self.notebook, self.profile, self.results = notebook, profile, results
         self._rows: dict[str, dict[str, Any]] = {}
 
-    def judge(self, id: str, differences: Sequence[float] | np.ndarray | pd.Series | None = None, **measured: Any) -> str:
-        """Judge a claim of the table by what `judged` takes, or one of the reader's own, "mine/...", and return the verdict in one line.
+    def judge(
+        self,
+        id: str,
+        differences: Sequence[float] | np.ndarray | pd.Series | None = None,
+        **measured: Any,
+    ) -> str:
+        """Judge a claim of the table by what `judged` takes, or one of the reader's own,
+        "mine/...", and return the verdict in one line.
 
-        An own claim also needs `claim`, its words, and a region (`low`, `high`) unless it is exact; `where`, `statistic`, `unit` and
-        `effect` as in the table. ValueError for an id that is not in the table, that another notebook judges or that was judged before.
+        An own claim also needs `claim`, its words, and a region (`low`, `high`) unless it is exact;
+        `where`, `statistic`, `unit` and `effect` as in the table. ValueError for an id that is not
+        in the table, that another notebook judges or that was judged before.
         """
         if id in self._rows:
-            raise ValueError(f"{id} is judged twice: give each judgement its own id; to judge anew, make the ledger anew first")
+            raise ValueError(
+                f"{id} is judged twice: give each judgement its own id; to judge anew, make the ledger anew first"
+            )
         if id.startswith(f"{OWN}/"):
-            words = {name: measured.pop(name) for name in (*_WORDS, "low", "high", "effect") if name in measured}
+            words = {
+                name: measured.pop(name)
+                for name in (*_WORDS, "low", "high", "effect")
+                if name in measured
+            }
             claim = Claim(id=id, notebook=self.notebook, **{"claim": "", **words})
         else:
             claim = claims.find(id)
             if claim.notebook != self.notebook:
-                raise ValueError(f"{id} is not for {self.notebook} to judge: {claim.notebook or claim.unrun}")
+                raise ValueError(
+                    f"{id} is not for {self.notebook} to judge: {claim.notebook or claim.unrun}"
+                )
         self._rows[id] = judged(claim, differences, profile=self.profile, **measured)
         return _Line(formatting.line(self._rows[id]))
 
     def show(self) -> ClaimsTable:
-        """Write the notebook's rows into the ledger, in place of those it had, and show them beside a better profile's reference."""
+        """Write the notebook's rows into the ledger, in place of those it had, and show them beside
+        a better profile's reference.
+        """
         rows = frame(self._rows.values())
         own = rows["paper"] == OWN
         record(rows[~own], self.results / FILE, self.notebook)
         if own.any() or (self.results / OWN_FILE).exists():
             record(rows[own], self.results / OWN_FILE, self.notebook)
-        found = [read(environment.reference_folder() / profile / FILE) for profile in better_than(self.profile)]
-        beside = {row["id"]: row for row in records(best_of(found)) if row["verdict"] != NOT_RUN and row["id"] in self._rows}
+        found = [
+            read(environment.reference_folder() / profile / FILE)
+            for profile in better_than(self.profile)
+        ]
+        beside = {
+            row["id"]: row
+            for row in records(best_of(found))
+            if row["verdict"] != NOT_RUN and row["id"] in self._rows
+        }
         return ClaimsTable(records(rows), beside)
 
 
@@ -107,21 +142,31 @@ def judged(
 ) -> dict[str, Any]:
     """A row of the ledger: the claim's verdict on what was measured, which is one of
 
-    - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that was computed otherwise, with `n`, the
+    - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
+      was computed otherwise, with `n`, the
       independent units that it rests on. Five or more are needed, or the claim is undecided.
-    - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value: the statistic, such as a largest ratio
-      found; cases: how many were tried. Where a region is claimed, the value alone decides, and `exact` may be left out.
+    - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value:
+      the statistic, such as a largest ratio
+      found; cases: how many were tried. Where a region is claimed, the value alone decides, and
+      `exact` may be left out.
     - nothing; note says why it was not run.
 
-    data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's scope. diagnostic: what the claim asks
-    for to exclude a trivial explanation, by name. ValueError, in one line, for what is missing or excludes each other.
+    data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
+    scope. diagnostic: what the claim asks for to exclude a trivial explanation, by name.
+    ValueError, in one line, for what is missing or excludes each other.
     """
     if exact is None and value is not None and claim.bounded:
         exact = HOLDS if claim.region[0] < value < claim.region[1] else FAILS
     given = sum(part is not None for part in (differences, interval, exact))
     if given > 1:
-        raise ValueError(f"{claim.id}: give differences, an interval or exact, and only one of them")
-    row: dict[str, Any] = {**dict.fromkeys(_TEXTS, ""), **dict.fromkeys(_INTEGERS + _FLOATS), **about(claim)}
+        raise ValueError(
+            f"{claim.id}: give differences, an interval or exact, and only one of them"
+        )
+    row: dict[str, Any] = {
+        **dict.fromkeys(_TEXTS, ""),
+        **dict.fromkeys(_INTEGERS + _FLOATS),
+        **about(claim),
+    }
     row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": _one_line(note)}
     if not given:
         if not note or value is not None:
@@ -130,25 +175,52 @@ def judged(
             )
         return row | {"verdict": NOT_RUN}
     if exact is not None and claim.seeds is not None:
-        raise ValueError(f"{claim.id} is measured over seeds: judge it by differences or an interval")
+        raise ValueError(
+            f"{claim.id} is measured over seeds: judge it by differences or an interval"
+        )
     if exact is None and not claim.bounded:
-        raise ValueError(f"{claim.id} claims no region: judge it by exact=, one of {', '.join(THEORY)}")
-    if lacking := [name for name in filter(None, claim.diagnostic.split("|")) if name not in (diagnostic or {})]:
-        raise ValueError(f"{claim.id} needs a diagnostic that excludes the trivial explanation: diagnostic={{{lacking[0]!r}: ...}}")
-    words = ((name, f"{x:.4g}" if isinstance(x, int | float) else str(x)) for name, x in (diagnostic or {}).items())
-    row |= {"data": data, "diagnostic": ", ".join(f"{name} {x}" for name, x in words), "cases": cases}
+        raise ValueError(
+            f"{claim.id} claims no region: judge it by exact=, one of {', '.join(THEORY)}"
+        )
+    if lacking := [
+        name for name in filter(None, claim.diagnostic.split("|")) if name not in (diagnostic or {})
+    ]:
+        raise ValueError(
+            f"{claim.id} needs a diagnostic that excludes the trivial explanation: diagnostic={{{lacking[0]!r}: ...}}"
+        )
+    words = (
+        (name, f"{x:.4g}" if isinstance(x, int | float) else str(x))
+        for name, x in (diagnostic or {}).items()
+    )
+    row |= {
+        "data": data,
+        "diagnostic": ", ".join(f"{name} {x}" for name, x in words),
+        "cases": cases,
+    }
     if exact is not None:
         return row | {"verdict": exact, "value": _exactly(claim, exact, value)}
     if claim.data and not data:
-        raise ValueError(f"{claim.id}: say in data= what it was measured on; the paper's is {claim.data}")
-    numbers, reason = _of_differences(claim.id, differences) if interval is None else _of_interval(claim.id, interval, n)
-    decided = UNDECIDED if reason else verdict(numbers["low"], numbers["high"], claim.region, claim.effect)
+        raise ValueError(
+            f"{claim.id}: say in data= what it was measured on; the paper's is {claim.data}"
+        )
+    numbers, reason = (
+        _of_differences(claim.id, differences)
+        if interval is None
+        else _of_interval(claim.id, interval, n)
+    )
+    decided = (
+        UNDECIDED
+        if reason
+        else verdict(numbers["low"], numbers["high"], claim.region, claim.effect)
+    )
     row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
     return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
 
 
 def scope(claim: Claim, data: str, profile: str) -> str:
-    """How far a verdict reaches: whose data it was measured on, and whether with the paper's training. Findings of our own have none."""
+    """How far a verdict reaches: whose data it was measured on, and whether with the paper's
+    training. Findings of our own have none.
+    """
     if not claim.data or claim.kind == "ours":
         return NO_SCOPE
     if not set(data.split("|")) <= set(claim.data.split("|")):
@@ -165,10 +237,14 @@ def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
     if exact not in THEORY:
         raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(THEORY)}")
     if value is not None and not math.isfinite(value):
-        raise ValueError(f"{claim.id}: value {value} is not finite: an exact claim needs the number that shows it")
+        raise ValueError(
+            f"{claim.id}: value {value} is not finite: an exact claim needs the number that shows it"
+        )
     inside = value is not None and claim.region[0] < value < claim.region[1]
     if claim.bounded and (value is None or inside != (exact == HOLDS)):
-        raise ValueError(f"{claim.id}: exact={exact!r} with the value {value}, claimed {formatting.region_text(claim.low, claim.high)}")
+        raise ValueError(
+            f"{claim.id}: exact={exact!r} with the value {value}, claimed {formatting.region_text(claim.low, claim.high)}"
+        )
     return None if value is None else float(value)
 
 
@@ -176,22 +252,44 @@ def _of_differences(id: str, differences: object) -> tuple[dict[str, Any], str]:
     """The numbers of a row, and why they allow no verdict where they do not."""
     x = np.asarray(differences, dtype=np.float64)
     if x.ndim != 1 or not len(x):
-        raise ValueError(f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1")
+        raise ValueError(
+            f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1"
+        )
     if not np.isfinite(x).all():
-        return {"n": len(x)}, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
+        return {
+            "n": len(x)
+        }, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
     if len(x) == 1:
         return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
-    if np.ptp(x) == 0:  # a t interval of no width would settle anything: far likelier one run counted twice
-        return {"n": len(x), "mean": float(x[0]), "sd": 0.0}, "all differences are equal: are they different runs?"
+    if (
+        np.ptp(x) == 0
+    ):  # a t interval of no width would settle anything: far likelier one run counted twice
+        return {
+            "n": len(x),
+            "mean": float(x[0]),
+            "sd": 0.0,
+        }, "all differences are equal: are they different runs?"
     mean, low, high = t_interval(x)
-    return {"mean": mean, "low": low, "high": high, "sd": float(x.std(ddof=1)), "n": len(x)}, _too_few(len(x))
+    return {
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "sd": float(x.std(ddof=1)),
+        "n": len(x),
+    }, _too_few(len(x))
 
 
-def _of_interval(id: str, interval: tuple[float, float, float], n: int | None) -> tuple[dict[str, Any], str]:
+def _of_interval(
+    id: str, interval: tuple[float, float, float], n: int | None
+) -> tuple[dict[str, Any], str]:
     mean, low, high = (float(x) for x in interval)
     if n is None or not low <= mean <= high:
-        raise ValueError(f"{id}: interval {interval} should be (mean, low, high), in order, with n, the units it rests on, not {n}")
-    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(n) if low < high else "the interval has no width"
+        raise ValueError(
+            f"{id}: interval {interval} should be (mean, low, high), in order, with n, the units it rests on, not {n}"
+        )
+    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(
+        n
+    ) if low < high else "the interval has no width"
 
 
 def _too_few(n: int) -> str:
@@ -206,10 +304,19 @@ def _one_line(text: str) -> str:
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of the ledger as a DataFrame of COLUMNS and ABOUT, in the table's order, numbers to six significant digits."""
+    """Rows of the ledger as a DataFrame of COLUMNS and ABOUT, in the table's order, numbers to six
+    significant digits.
+    """
     place = {id: at for at, id in enumerate(claims.table())}
-    ordered = sorted(rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"]))
-    return pd.DataFrame({column: _column(column, [row.get(column) for row in ordered]) for column in (*COLUMNS, *ABOUT)})
+    ordered = sorted(
+        rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"])
+    )
+    return pd.DataFrame(
+        {
+            column: _column(column, [row.get(column) for row in ordered])
+            for column in (*COLUMNS, *ABOUT)
+        }
+    )
 
 
 def _column(name: str, cells: list[Any]) -> Any:
@@ -218,7 +325,9 @@ def _column(name: str, cells: list[Any]) -> Any:
     if name in _INTEGERS:
         return pd.array([None if cell is None else int(cell) for cell in given], dtype="Int64")
     if name in _FLOATS:
-        return np.array([math.nan if cell is None else float(f"{float(cell):.6g}") for cell in given])
+        return np.array(
+            [math.nan if cell is None else float(f"{float(cell):.6g}") for cell in given]
+        )
     return pd.Series(["" if cell is None else str(cell) for cell in given], dtype=str)
 
 
@@ -229,8 +338,8 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
     """Write a notebook's rows into the ledger at `path`, in place of all that it had there.
 
-    The file is locked, and replaced as a whole: notebooks that end at once lose nothing, and no reader sees half a file. A damaged ledger
-    is set aside (see `read_or_set_aside`).
+    The file is locked, and replaced as a whole: notebooks that end at once lose nothing, and no
+    reader sees half a file. A damaged ledger is set aside (see `read_or_set_aside`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
@@ -240,12 +349,16 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
 
 
 def write(rows: pd.DataFrame, path: Path, *, own: bool = False) -> None:
-    """Write rows with the digest of each, which tells a number that was changed in the file from one that was measured."""
+    """Write rows with the digest of each, which tells a number that was changed in the file from
+    one that was measured.
+    """
     columns = [*COLUMNS, *ABOUT] if own else list(COLUMNS)
     text = rows[columns].to_csv(index=False, float_format="%.6g", lineterminator="\n")
     head, *lines = csv.reader(io.StringIO(text, newline=""))
     with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([[*head, DIGEST], *([*cells, _digest(cells)] for cells in lines)])
+        csv.writer(file, lineterminator="\n").writerows(
+            [[*head, DIGEST], *([*cells, _digest(cells)] for cells in lines)]
+        )
 
 
 def _digest(cells: Sequence[str]) -> str:
@@ -253,7 +366,9 @@ def _digest(cells: Sequence[str]) -> str:
 
 
 def read(path: str | Path) -> pd.DataFrame:
-    """The ledger at `path`, joined with the table; an empty one where there is no file. ValueError, with the path, for a damaged one."""
+    """The ledger at `path`, joined with the table; an empty one where there is no file. ValueError,
+    with the path, for a damaged one.
+    """
     path = Path(path)
     if not path.exists():
         return frame([])
@@ -263,20 +378,34 @@ def read(path: str | Path) -> pd.DataFrame:
         columns = tuple(head[:-1])
         if head[-1:] != [DIGEST] or columns not in (COLUMNS, COLUMNS + ABOUT):
             raise ValueError(f"its columns differ from a ledger's: {', '.join(head)}")
-        if wrong := [cells[0] if cells else "" for cells in lines if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]]:
+        if wrong := [
+            cells[0] if cells else ""
+            for cells in lines
+            if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]
+        ]:
             raise ValueError(f"the row {wrong[0]!r} is cut or was changed")
         rows = [dict(zip(columns, cells[:-1], strict=True)) for cells in lines]
         if unknown := sorted({row["verdict"] for row in rows} - set(MARKS)):
-            raise ValueError(f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}")
+            raise ValueError(
+                f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}"
+            )
         table = claims.table()
-        known = rows if columns != COLUMNS else (row | about(table[row["id"]]) for row in rows if row["id"] in table)
-        return frame({name: None if cell == "" else cell for name, cell in row.items()} for row in known)
+        known = (
+            rows
+            if columns != COLUMNS
+            else (row | about(table[row["id"]]) for row in rows if row["id"] in table)
+        )
+        return frame(
+            {name: None if cell == "" else cell for name, cell in row.items()} for row in known
+        )
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is no ledger of this version ({_one_line(str(error))})") from None
 
 
 def read_or_set_aside(path: Path) -> pd.DataFrame:
-    """The ledger at `path`. A damaged one is set aside and named in one line; it then counts as empty, since notebooks write it anew."""
+    """The ledger at `path`. A damaged one is set aside and named in one line; it then counts as
+    empty, since notebooks write it anew.
+    """
     try:
         return read(path)
     except (ValueError, IsADirectoryError) as error:
@@ -286,70 +415,96 @@ def read_or_set_aside(path: Path) -> pd.DataFrame:
 
 def read_all(results: Path) -> pd.DataFrame:
     """The papers' claims and the reader's own in a folder of results; see `read_or_set_aside`."""
-    return frame([row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file))])
+    return frame(
+        [row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file))]
+    )
 
 
 # --- many judgements
 
 
 def better_than(profile: str) -> tuple[str, ...]:
-    """The profiles whose evidence is better than this one's, the best first: all of them where its settings were changed."""
+    """The profiles whose evidence is better than this one's, the best first: all of them where its
+    settings were changed.
+    """
     return PROFILES[: PROFILES.index(profile)] if profile in PROFILES else PROFILES
 
 
 def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Of every claim of the table the best row among several ledgers; where none has it, one that says why it was not run.
+    """Of every claim of the table the best row among several ledgers; where none has it, one that
+    says why it was not run.
 
-    Best is the row of the best profile (PROFILES, then CHANGED ones) that was measured on five seeds or more, or exactly; then one on
-    fewer; among equals the first given.
+    Best is the row of the best profile (PROFILES, then CHANGED ones) that was measured on five
+    seeds or more, or exactly; then one on fewer; among equals the first given.
     """
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
         few = pd.notna(row["n"]) and row["n"] < FEWEST_SEEDS
         known = row["profile"] in PROFILES
-        return row["verdict"] == NOT_RUN, not known or few, (*PROFILES, row["profile"]).index(row["profile"])
+        return (
+            row["verdict"] == NOT_RUN,
+            not known or few,
+            (*PROFILES, row["profile"]).index(row["profile"]),
+        )
 
     best: dict[str, Mapping[str, Any]] = {}
     for row in sorted((row for ledger in ledgers for row in records(ledger)), key=rank):
         best.setdefault(row["id"], row)
-    missing = (judged(claim, note=claim.unrun or "not judged yet") for claim in claims.table().values() if claim.id not in best)
+    missing = (
+        judged(claim, note=claim.unrun or "not judged yet")
+        for claim in claims.table().values()
+        if claim.id not in best
+    )
     return frame([*best.values(), *missing])
 
 
 def best_evidence(*, committed: bool = False) -> pd.DataFrame:
-    """The best evidence (see `best_of`) over the present results and the committed references of all profiles, a row a claim.
+    """The best evidence (see `best_of`) over the present results and the committed references of
+    all profiles, a row a claim.
 
     committed: over the references alone, as where `CURLNB_REFERENCE` is 1.
     """
     reference = environment.reference_folder()
-    roots = [reference] if committed or environment.reference_only() else [environment.results_root(), reference]
+    roots = (
+        [reference]
+        if committed or environment.reference_only()
+        else [environment.results_root(), reference]
+    )
     return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
 
 
 def best(id: str) -> dict[str, Any]:
-    """The row of `best_evidence` for one claim, by column. ValueError, with the closest ids, where the table has none."""
+    """The row of `best_evidence` for one claim, by column. ValueError, with the closest ids, where
+    the table has none.
+    """
     claims.find(id)
     return next(row for row in records(best_evidence()) if row["id"] == id)
 
 
 def once(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a group: the first in the table's order that was run, or the first if none was; the order was fixed before any result."""
+    """One row a group: the first in the table's order that was run, or the first if none was; the
+    order was fixed before any result.
+    """
     run = rows["verdict"] != NOT_RUN
     return pd.concat([rows[run], rows[~run]]).drop_duplicates("group").sort_index()
 
 
 def summary(rows: pd.DataFrame, by: Sequence[str] = ("kind", "scope")) -> pd.DataFrame:
-    """How often each verdict was reached, a group counted once (`once`): one row a value of the columns `by`, one column a verdict."""
+    """How often each verdict was reached, a group counted once (`once`): one row a value of the
+    columns `by`, one column a verdict.
+    """
     counts = once(rows).groupby([*by, "verdict"]).size().unstack("verdict", fill_value=0)
     counts = counts.reindex(columns=[name for name in MARKS if name in counts.columns])
     return counts.sort_index(key=lambda level: level.map(_ORDER[str(level.name)].index))
 
 
 def expected_false(rows: pd.DataFrame) -> float:
-    """The most false verdicts that chance lets one expect, were every claim's truth where a false verdict is likeliest.
+    """The most false verdicts that chance lets one expect, were every claim's truth where a false
+    verdict is likeliest.
 
-    A claim with one bound gets a false verdict with at most 2.5% whatever the truth, since each takes the same end of the interval to miss
-    it; one with two bounds with at most 5%. Exact verdicts have no sampling error. A group counts once.
+    A claim with one bound gets a false verdict with at most 2.5% whatever the truth, since each
+    takes the same end of the interval to miss it; one with two bounds with at most 5%. Exact
+    verdicts have no sampling error. A group counts once.
     """
     counted = once(rows)
     counted = counted[counted["low"].notna() & (counted["n"] >= FEWEST_SEEDS)]

@@ -1,4 +1,6 @@
-"""What every notebook starts and ends with: its settings, its saved tables and figures, its claims, its compute."""
+"""What every notebook starts and ends with: its settings, its saved tables and figures, its claims,
+its compute.
+"""
 
 import os
 from collections.abc import Callable, Iterable
@@ -21,11 +23,15 @@ from curlnb.runs.store import Store, default_store
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
-"""Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set none."""
+"""Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set
+none.
+"""
 
 
 class Settings:
-    """One profile's settings as attributes, beside `notebook`, `profile`, the run `store` and the `results` folder."""
+    """One profile's settings as attributes, beside `notebook`, `profile`, the run `store` and the
+    `results` folder.
+    """
 
     def __init__(self, notebook: str, profile: str, values: dict[str, Any]) -> None:
         self.notebook, self.profile, self.values = notebook, profile, values
@@ -34,7 +40,9 @@ class Settings:
 
     @property
     def evidence(self) -> str:
-        """The profile under which claims are filed: "quick", or "quick, changed" where the committed reference has other settings."""
+        """The profile under which claims are filed: "quick", or "quick, changed" where the
+        committed reference has other settings.
+        """
         committed = provenance.of_reference(self.profile).get("settings", {}).get(self.notebook)
         same = committed in (None, notebooks.digest_of_settings(self.values)) or environment.dry()
         return self.profile if same else ledgers.CHANGED.format(self.profile)
@@ -43,16 +51,24 @@ class Settings:
         try:
             return self.__dict__["values"][name]
         except KeyError:
-            raise AttributeError(f"profile {self.profile!r} has no setting {name!r}; it has {', '.join(self.values)}") from None
+            raise AttributeError(
+                f"profile {self.profile!r} has no setting {name!r}; it has {', '.join(self.values)}"
+            ) from None
 
     def require(self, **needed: Iterable[Any]) -> None:
-        """Check, before anything is trained, that settings which are lists hold the values that the notebook's claims are judged on.
+        """Check, before anything is trained, that settings which are lists hold the values that the
+        notebook's claims are judged on.
 
-        settings.require(beta=[0, 1]). In a dry run nothing is required. ValueError, with the setting and what it lacks.
+        settings.require(beta=[0, 1]). In a dry run nothing is required. ValueError, with the
+        setting and what it lacks.
         """
         for name, values in needed.items():
             given = getattr(self, name)
-            lacking = [value for value in values if value not in (given if isinstance(given, list | tuple | dict) else [given])]
+            lacking = [
+                value
+                for value in values
+                if value not in (given if isinstance(given, list | tuple | dict) else [given])
+            ]
             if lacking and not environment.dry():
                 raise ValueError(
                     f"the setting {name} = {given!r} of profile {self.profile!r} lacks {', '.join(map(repr, lacking))}, "
@@ -60,16 +76,22 @@ class Settings:
                 )
 
     def __repr__(self) -> str:
-        return f"{self.profile}: " + ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        return f"{self.profile}: " + ", ".join(
+            f"{name} = {value}" for name, value in self.values.items()
+        )
 
 
-def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, **profiles: dict[str, Any]) -> Settings:
+def settings(
+    notebook: str, profile: str, *, dry: dict[str, Any] | None = None, **profiles: dict[str, Any]
+) -> Settings:
     """The settings of `profile` among those given by name, and the plots' style set.
 
-    notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it saves is filed under it.
-    profiles: quick=dict(...), gpu=dict(...), paper=dict(...), and night=dict(...) where the notebook has something to decide in a night of
-    two cores, all with the same names. dry: values that take the place of the profile's in a dry run (CURLNB_DRY=1), which only shows that
-    the code runs. ValueError for an unknown profile, for a setting that one profile lacks, and for one of `dry` that they do not have.
+    notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it
+    saves is filed under it. profiles: quick=dict(...), gpu=dict(...), paper=dict(...), and
+    night=dict(...) where the notebook has something to decide in a night of two cores, all with the
+    same names. dry: values that take the place of the profile's in a dry run (CURLNB_DRY=1), which
+    only shows that the code runs. ValueError for an unknown profile, for a setting that one profile
+    lacks, and for one of `dry` that they do not have.
     """
     check_environment()
     keep_memory()
@@ -78,47 +100,65 @@ def settings(notebook: str, profile: str, *, dry: dict[str, Any] | None = None, 
     named = {name: set(values) for name, values in profiles.items()}
     for name, own in named.items():
         if lacking := set().union(*named.values()) - own:
-            raise ValueError(f"profile {name!r} lacks the setting {min(lacking)!r} that another profile has")
+            raise ValueError(
+                f"profile {name!r} lacks the setting {min(lacking)!r} that another profile has"
+            )
     if unknown := set(dry or {}) - set(profiles[profile]):
-        raise ValueError(f"dry has the setting {min(unknown)!r} that no profile has; they have {', '.join(profiles[profile])}")
+        raise ValueError(
+            f"dry has the setting {min(unknown)!r} that no profile has; they have {', '.join(profiles[profile])}"
+        )
     plt.style.use(STYLE)
     return Settings(notebook, profile, profiles[profile] | (dry or {} if environment.dry() else {}))
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Write `table` to <results>/tables/<notebook>-<name>.csv, numbers to six digits, and return it for display.
+    """Write `table` to <results>/tables/<notebook>-<name>.csv, numbers to six digits, and return it
+    for display.
 
     The index is written if it has a name or holds names; one that only counts the rows is not.
     """
     path = _place(settings, "tables", name, "csv")
     index = _has_named_rows(table)
-    write_atomically(path, lambda file: table.to_csv(file, index=index, float_format="%.6g", lineterminator="\n"))
+    write_atomically(
+        path, lambda file: table.to_csv(file, index=index, float_format="%.6g", lineterminator="\n")
+    )
     return table
 
 
 def _has_named_rows(table: pd.DataFrame) -> bool:
-    return any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(table.index)
+    return any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(
+        table.index
+    )
 
 
 def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.DataFrame]:
-    """Save `table` as `save_table` does, and give it by its profile, behind the night's committed one where that is better evidence.
+    """Save `table` as `save_table` does, and give it by its profile, behind the night's committed
+    one where that is better evidence.
 
-    {"night": ..., "quick": ...} at quick, where a night's table is committed; {"gpu": ...} at gpu. The first is what the notebook tells.
-    Rows that have names get them as columns, as in the file. ValueError for names without a heading, which the file would lose.
+    {"night": ..., "quick": ...} at quick, where a night's table is committed; {"gpu": ...} at gpu.
+    The first is what the notebook tells. Rows that have names get them as columns, as in the file.
+    ValueError for names without a heading, which the file would lose.
     """
     named = _has_named_rows(table)
     if named and None in table.index.names:
-        raise ValueError(f"the rows of {name!r} have names without a heading: give them one with table.rename_axis(...)")
+        raise ValueError(
+            f"the rows of {name!r} have names without a heading: give them one with table.rename_axis(...)"
+        )
     save_table(settings, table, name)
     tables = {settings.profile: table.reset_index() if named else table}
-    better = elsewhere(settings, name, "night") if "night" in ledgers.better_than(settings.profile) else None
+    better = (
+        elsewhere(settings, name, "night")
+        if "night" in ledgers.better_than(settings.profile)
+        else None
+    )
     return tables if better is None else {"night": better} | tables
 
 
 def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") -> None:
     """Write `figure` to <results>/figures/<notebook>-<name>.svg and show it here.
 
-    alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the picture and its name to the web page.
+    alt: what it shows, in a sentence or two, for readers who cannot see it; it travels with the
+    picture and its name to the web page.
     """
     path = _place(settings, "figures", name, "svg")
     write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
@@ -128,17 +168,20 @@ def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") ->
 
 
 def slider(draw: Callable[..., object], **ranges: tuple[float, float, float]) -> None:
-    """Where a person is at the notebook, a slider for each of `draw`'s arguments: beta=(least, most, step). It begins at its default.
+    """Where a person is at the notebook, a slider for each of `draw`'s arguments: beta=(least,
+    most, step). It begins at its default.
 
-    A notebook that is executed without anybody there, or read on the web, says instead what it would be. The figures that stay are drawn
-    by `save_figure`.
+    A notebook that is executed without anybody there, or read on the web, says instead what it
+    would be. The figures that stay are drawn by `save_figure`.
     """
     if any(name in os.environ for name in ATTENDED):
         import ipywidgets
 
         ipywidgets.interact(draw, **ranges)
         return
-    wanted = " and ".join(f"{name} (from {low:g} to {high:g})" for name, (low, high, _) in ranges.items())
+    wanted = " and ".join(
+        f"{name} (from {low:g} to {high:g})" for name, (low, high, _) in ranges.items()
+    )
     print(f"In JupyterLab (`make lab`) or Colab you would move {wanted} here.")
 
 
@@ -149,47 +192,81 @@ def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
 
 
 def ledger(settings: Settings) -> ledgers.Ledger:
-    """The claims that this notebook judges: `judge` each where it is measured, and `show` them at the end.
+    """The claims that this notebook judges: `judge` each where it is measured, and `show` them at
+    the end.
 
-    Where a setting was changed, the rows say so, and no best evidence is taken from them while there is other.
+    Where a setting was changed, the rows say so, and no best evidence is taken from them while
+    there is other.
     """
     return ledgers.Ledger(settings.notebook, settings.evidence, settings.results)
 
 
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:
-    """What the runs behind the notebook's tables cost: how many, seconds of each and in all, on which device.
+    """What the runs behind the notebook's tables cost: how many, seconds of each and in all, on
+    which device.
 
-    A run that several tables share, or that another notebook trained first, is counted once, with the seconds that it took then. Where
-    runs were taken from the committed reference, and not computed here, a further level "origin" of the index tells them apart, and says
-    which of their numerics (device, precision, threads, torch) are not those of this machine.
+    A run that several tables share, or that another notebook trained first, is counted once, with
+    the seconds that it took then. Where runs were taken from the committed reference, and not
+    computed here, a further level "origin" of the index tells them apart, and says which of their
+    numerics (device, precision, threads, torch) are not those of this machine.
     """
     columns = ["experiment", "identity", "device", "seconds", "origin"]
-    runs = pd.concat([table.reindex(columns=columns) for table in tables]).fillna({"origin": "computed"}).drop_duplicates("identity")
-    by = ["experiment", "device", "origin"] if (runs["origin"] != "computed").any() else ["experiment", "device"]
+    runs = (
+        pd.concat([table.reindex(columns=columns) for table in tables])
+        .fillna({"origin": "computed"})
+        .drop_duplicates("identity")
+    )
+    by = (
+        ["experiment", "device", "origin"]
+        if (runs["origin"] != "computed").any()
+        else ["experiment", "device"]
+    )
     grouped = runs.groupby(by)["seconds"]
-    return pd.DataFrame({"runs": grouped.count(), "seconds a run": grouped.mean().round(1), "seconds": grouped.sum().round(1)})
+    return pd.DataFrame(
+        {
+            "runs": grouped.count(),
+            "seconds a run": grouped.mean().round(1),
+            "seconds": grouped.sum().round(1),
+        }
+    )
 
 
 def present(names: Iterable[str]) -> list[str]:
-    """Those of the data sets `names` that are on this machine; in a dry run, which makes its data up, all of them."""
+    """Those of the data sets `names` that are on this machine; in a dry run, which makes its data
+    up, all of them.
+    """
     return [name for name in names if environment.dry() or datasets.available(name) != "absent"]
 
 
 def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFrame | None:
-    """The committed reference table `name` of this notebook at another profile, or None where there is none."""
+    """The committed reference table `name` of this notebook at another profile, or None where there
+    is none.
+    """
     path = environment.reference_folder() / profile / "tables" / f"{settings.notebook}-{name}.csv"
     return pd.read_csv(path) if path.exists() else None
 
 
 def contents() -> pd.DataFrame:
-    """All notebooks in reading order: title, data at quick, and the seconds that the committed reference took."""
+    """All notebooks in reading order: title, data at quick, and the seconds that the committed
+    reference took.
+    """
     rows = []
     times = provenance.of_reference("quick").get("notebook_seconds", {})
     for path in notebooks.find():
         name = notebooks.name_of(path)
         try:
-            title, data = notebooks.sources(path, "markdown")[0].splitlines()[0].lstrip("# "), notebooks.data_of(path, "quick")
+            title, data = (
+                notebooks.sources(path, "markdown")[0].splitlines()[0].lstrip("# "),
+                notebooks.data_of(path, "quick"),
+            )
         except ValueError as error:  # a damaged notebook should not hide the others
             title, data = str(error), []
-        rows.append({"notebook": name, "title": title, "data at quick": ", ".join(data) or "none", "seconds at quick": times.get(name)})
+        rows.append(
+            {
+                "notebook": name,
+                "title": title,
+                "data at quick": ", ".join(data) or "none",
+                "seconds at quick": times.get(name),
+            }
+        )
     return pd.DataFrame(rows).set_index("notebook")

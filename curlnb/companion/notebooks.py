@@ -1,6 +1,8 @@
-"""The notebooks of the checkout, and what each needs: its settings, its data, its place among the others.
+"""The notebooks of the checkout, and what each needs: its settings, its data, its place among the
+others.
 
-What a notebook needs of its surroundings stands in its metadata under "curlnb" (JupyterLab: Property Inspector, Advanced Tools):
+What a notebook needs of its surroundings stands in its metadata under "curlnb" (JupyterLab:
+Property Inspector, Advanced Tools):
 
     {"trains": false}   it computes no runs, so that on a GPU several such notebooks may be at work at once
     {"alone": true}     it times something: nothing else may be at work
@@ -32,7 +34,8 @@ class Needs:
 
 
 def find(selected: Iterable[str] = ()) -> list[Path]:
-    """The notebooks below notebooks/ in reading order, or those among the files and folders `selected`, as typed.
+    """The notebooks below notebooks/ in reading order, or those among the files and folders
+    `selected`, as typed.
 
     ValueError for what holds no notebook.
     """
@@ -65,31 +68,50 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Numbers by value and before letters: 6.3 comes before 6.20, C.1 last, and 0 before its subsection 0.1."""
-    tokens = [token for token in re.split(r"(\d+)", text.replace("_", " ")) if token]  # a space sorts before the point
+    """Numbers by value and before letters: 6.3 comes before 6.20, C.1 last, and 0 before its
+    subsection 0.1.
+    """
+    tokens = [
+        token for token in re.split(r"(\d+)", text.replace("_", " ")) if token
+    ]  # a space sorts before the point
     return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
 
 
 def name_of(path: Path) -> str:
     """A notebook's path below notebooks/ without the ending, as its settings cell says it."""
-    return path.resolve().relative_to((environment.home() / "notebooks").resolve()).with_suffix("").as_posix()
+    return (
+        path.resolve()
+        .relative_to((environment.home() / "notebooks").resolve())
+        .with_suffix("")
+        .as_posix()
+    )
 
 
 def read(path: Path) -> dict[str, Any]:
     """A notebook as JSON. ValueError, with its path, for a file that is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["nbformat"] != 4 or not all(map(_is_cell, content["cells"])) or not isinstance(content.get("metadata", {}), dict):
+        if (
+            content["nbformat"] != 4
+            or not all(map(_is_cell, content["cells"]))
+            or not isinstance(content.get("metadata", {}), dict)
+        ):
             raise ValueError("not of format 4, or a cell without source")
         return content
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no notebook ({type(error).__name__}: {error}): restore it, with `git checkout` say") from None
+        raise ValueError(
+            f"{path} is no notebook ({type(error).__name__}: {error}): restore it, with `git checkout` say"
+        ) from None
 
 
 def _is_cell(cell: Any) -> bool:
     source = cell["source"]
-    text = isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
-    return text and isinstance(cell["cell_type"], str) and isinstance(cell.get("metadata", {}), dict)
+    text = isinstance(source, str) or (
+        isinstance(source, list) and all(isinstance(line, str) for line in source)
+    )
+    return (
+        text and isinstance(cell["cell_type"], str) and isinstance(cell.get("metadata", {}), dict)
+    )
 
 
 def sources(path: Path, kind: str = "code") -> list[str]:
@@ -101,16 +123,21 @@ def needs(path: Path) -> Needs:
     """What the notebook's metadata says that it needs. ValueError for a key that is not known."""
     given = read(path).get("metadata", {}).get("curlnb", {})
     if not isinstance(given, dict) or not all(isinstance(value, bool) for value in given.values()):
-        raise ValueError(f"{name_of(path)} has the metadata curlnb: {given!r}; it must be true or false for each name")
+        raise ValueError(
+            f"{name_of(path)} has the metadata curlnb: {given!r}; it must be true or false for each name"
+        )
     if unknown := sorted(set(given) - set(Needs.__dataclass_fields__)):
-        raise ValueError(f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}")
+        raise ValueError(
+            f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}"
+        )
     return Needs(**given)
 
 
 def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
     """Those that have settings for the profile: all have quick, gpu and paper, some have night.
 
-    One whose settings cannot be read counts as having them: what is wrong with it is said when its turn comes.
+    One whose settings cannot be read counts as having them: what is wrong with it is said when its
+    turn comes.
     """
     kept = []
     for path in paths:
@@ -124,7 +151,8 @@ def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
 def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
     """The name and the settings by profile that the notebook hands to `notebook.settings`.
 
-    Of the notebook only the settings cell up to that call is executed, and the imports that it uses. ValueError where there is none.
+    Of the notebook only the settings cell up to that call is executed, and the imports that it
+    uses. ValueError where there is none.
     """
     imports: dict[str, ast.stmt] = {}
     for source in sources(path):
@@ -132,16 +160,30 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
             statements = ast.parse(source).body
         except SyntaxError:  # a cell with a magic, say
             continue
-        imports |= {(name.asname or name.name): s for s in statements if isinstance(s, ast.Import | ast.ImportFrom) for name in s.names}
+        imports |= {
+            (name.asname or name.name): s
+            for s in statements
+            if isinstance(s, ast.Import | ast.ImportFrom)
+            for name in s.names
+        }
         calls = [at for at, statement in enumerate(statements) if _calls_settings(statement)]
         if not calls:
             continue
-        body = [s for s in statements[: calls[0] + 1] if not _imports(s, "notebook")]  # `notebook` is ours, below
-        used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)} - {"notebook"}
+        body = [
+            s for s in statements[: calls[0] + 1] if not _imports(s, "notebook")
+        ]  # `notebook` is ours, below
+        used = {
+            node.id
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name)
+        } - {"notebook"}
         needed = [imports[name] for name in sorted(used & set(imports))]
         seen: list[tuple[str, dict[str, dict[str, Any]]]] = []
 
-        def capture(name: str, profile: str, *, dry: Any = None, **profiles: dict[str, Any]) -> None:
+        def capture(
+            name: str, profile: str, *, dry: Any = None, **profiles: dict[str, Any]
+        ) -> None:
             seen.append((name, profiles))  # noqa: B023
 
         scope = {"notebook": SimpleNamespace(settings=capture), "profile": "quick", "seed": 0}
@@ -149,17 +191,25 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
             exec(compile(ast.Module([*needed, *body], []), str(path), "exec"), scope)
             return seen[0]
         except (Exception, SystemExit) as error:
-            raise ValueError(f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})") from None
+            raise ValueError(
+                f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})"
+            ) from None
     raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
 
 
 def digest_of_settings(values: Mapping[str, Any]) -> str:
-    """Of one profile's settings, by which a notebook that runs with others than the committed reference is known."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=repr).encode()).hexdigest()[:12]
+    """Of one profile's settings, by which a notebook that runs with others than the committed
+    reference is known.
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=repr).encode()).hexdigest()[
+        :12
+    ]
 
 
 def _imports(statement: ast.stmt, name: str) -> bool:
-    return isinstance(statement, ast.Import | ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in statement.names)
+    return isinstance(statement, ast.Import | ast.ImportFrom) and any(
+        (alias.asname or alias.name) == name for alias in statement.names
+    )
 
 
 def _calls_settings(statement: ast.stmt) -> bool:
@@ -176,5 +226,11 @@ def _texts(value: Any) -> set[str]:
     """All strings inside a setting: it may be a name, a list of them, or a mapping from them."""
     if isinstance(value, str):
         return {value}
-    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    parts = (
+        [*value, *value.values()]
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else []
+    )
     return set().union(*map(_texts, parts)) if parts else set()

@@ -1,7 +1,9 @@
-"""The report page: one HTML file, the headline claims first, then the ledger paper by paper, then what each notebook measured and drew.
+"""The report page: one HTML file, the headline claims first, then the ledger paper by paper, then
+what each notebook measured and drew.
 
-It needs no network and no script from elsewhere. Figures stay files beside it, which it loads when they come into view. The parts that show
-claims are macros of claims.html, which the site's pages also use (tools/build_site.py).
+It needs no network and no script from elsewhere. Figures stay files beside it, which it loads when
+they come into view. The parts that show claims are macros of claims.html, which the site's pages
+also use (tools/build_site.py).
 """
 
 import functools
@@ -15,7 +17,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, typeset
 from curlnb.companion.formatting import MARKS, NOT_RUN
-from curlnb.companion.report_notebooks import duration, extract_figures, notebooks, read_or_say, short_name
+from curlnb.companion.report_notebooks import (
+    duration,
+    extract_figures,
+    notebooks,
+    read_or_say,
+    short_name,
+)
 from curlnb.runs.files import json_if_there, write_atomically
 
 PAPER_TITLES = {
@@ -36,7 +44,12 @@ KIND_TITLES = {
 HEADLINES = (  # three or four a paper, what it says of theory and of results, whatever the verdicts
     *("arora2019/theorem4.1", "arora2019/table1-wiki-avg2", "arora2019/table2-wiki-b10"),
     *("chuang2020/theorem3-t1", "chuang2020/fig4a-debiased", "chuang2020/fig4b-debiased"),
-    *("robinson2021/prop3", "robinson2021/fig2-stl10-simclr", "robinson2021/fig2-cifar10-gone", "robinson2021/zero-overhead"),
+    *(
+        "robinson2021/prop3",
+        "robinson2021/fig2-stl10-simclr",
+        "robinson2021/fig2-cifar10-gone",
+        "robinson2021/zero-overhead",
+    ),
 )
 
 
@@ -52,11 +65,13 @@ def write_report(
 ) -> Path:
     """Write the page of one reproduction to `out` and return it.
 
-    results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/, figures/, notebooks/, status.json and
-    provenance.json; the folders of other profiles beside it, and those of reference_dir (results/reference), give the best evidence.
-    provenance: instead of results_dir/provenance.json. What is missing, or cannot be read, is said on the page. committed: a folder of
-    committed notebooks; where it is given, the page shows the references alone, with the figures of these notebooks. links: where the page
-    finds each notebook, by name. home: the address of a site that the page is part of.
+    results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/,
+    figures/, notebooks/, status.json and provenance.json; the folders of other profiles beside it,
+    and those of reference_dir (results/reference), give the best evidence. provenance: instead of
+    results_dir/provenance.json. What is missing, or cannot be read, is said on the page. committed:
+    a folder of committed notebooks; where it is given, the page shows the references alone, with
+    the figures of these notebooks. links: where the page finds each notebook, by name. home: the
+    address of a site that the page is part of.
     """
     results_dir, reference_dir, out = Path(results_dir), Path(reference_dir), Path(out)
     page = _page(results_dir, reference_dir, out.parent, provenance, committed, links or {})
@@ -65,10 +80,14 @@ def write_report(
     return out
 
 
-def write_committed(reference_dir: Path, committed: Path, out: Path, profile: str = "quick", **options: Any) -> Path:
-    """Write the page of the committed references of `profile`, for a checkout on which nothing was reproduced yet, and return it.
+def write_committed(
+    reference_dir: Path, committed: Path, out: Path, profile: str = "quick", **options: Any
+) -> Path:
+    """Write the page of the committed references of `profile`, for a checkout on which nothing was
+    reproduced yet, and return it.
 
-    Figures are taken from the outputs of the committed notebooks, tables are copied, both into a folder beside the page.
+    Figures are taken from the outputs of the committed notebooks, tables are copied, both into a
+    folder beside the page.
     """
     folder = out.parent / f"{out.stem}_files"
     shutil.rmtree(folder, ignore_errors=True)
@@ -86,50 +105,87 @@ def write_committed(reference_dir: Path, committed: Path, out: Path, profile: st
 def environment() -> Environment:
     """The templates beside this module, with claims' formulas typeset by the filter `formulas`."""
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     made.filters["formulas"] = typeset.html
     return made
 
 
 def verdict_table(rows: pd.DataFrame) -> str:
-    """The ledger for a terminal: one line a claim, then how often each verdict was reached, and how many may be wrong by chance."""
+    """The ledger for a terminal: one line a claim, then how often each verdict was reached, and how
+    many may be wrong by chance.
+    """
     if rows.empty:
         return "no claim has been judged"
-    cells = [(formatting.verdict_text(row), row["id"], formatting.number_text({**row, "seeds": None})) for row in ledger.records(rows)]
+    cells = [
+        (formatting.verdict_text(row), row["id"], formatting.number_text({**row, "seeds": None}))
+        for row in ledger.records(rows)
+    ]
     widths = [max(len(line[column]) for line in cells) for column in (0, 1)]
-    lines = (f"{verdict:{widths[0]}}  {id:{widths[1]}}  {number}".rstrip() for verdict, id, number in cells)
+    lines = (
+        f"{verdict:{widths[0]}}  {id:{widths[1]}}  {number}".rstrip()
+        for verdict, id, number in cells
+    )
     total = ", ".join(f"{count} {name}" for name, count in ledger.summary(rows).sum().items())
     return "\n".join([*lines, "", total + _chance(rows)])
 
 
 def _chance(rows: pd.DataFrame) -> str:
     expected = ledger.expected_false(rows)
-    return f"; chance alone makes at most {expected:.1f} of them wrong on average" if expected else ""
+    return (
+        f"; chance alone makes at most {expected:.1f} of them wrong on average" if expected else ""
+    )
 
 
 def papers_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `claim_row` by paper and kind: title, total, counts of verdicts, and the groups with theirs."""
+    """Rows of `claim_row` by paper and kind: title, total, counts of verdicts, and the groups with
+    theirs.
+    """
     found = []
     for paper, title in PAPER_TITLES.items():
         groups: list[dict[str, Any]] = [
-            {"title": KIND_TITLES[kind], "slug": f"{paper}-{_slug(kind)}", "rows": part, "counts": _counts(part)}
+            {
+                "title": KIND_TITLES[kind],
+                "slug": f"{paper}-{_slug(kind)}",
+                "rows": part,
+                "counts": _counts(part),
+            }
             for kind in KIND_TITLES
             if (part := [row for row in rows if (row["paper"], row["kind"]) == (paper, kind)])
         ]
         own = [row for group in groups for row in group["rows"]]
         if own:
-            found.append({"slug": paper, "title": title, "groups": groups, "total": len(own), "counts": _counts(own)})
+            found.append(
+                {
+                    "slug": paper,
+                    "title": title,
+                    "groups": groups,
+                    "total": len(own),
+                    "counts": _counts(own),
+                }
+            )
     return found
 
 
 def _counts(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, int]]:
-    counts = [(name, MARKS[name], _slug(name), sum(row["verdict"] == name for row in rows)) for name in MARKS]
+    counts = [
+        (name, MARKS[name], _slug(name), sum(row["verdict"] == name for row in rows))
+        for name in MARKS
+    ]
     return [count for count in counts if count[3]]
 
 
 def _page(
-    results: Path, references: Path, base: Path, provenance: Mapping[str, Any] | None, committed: Path | None, links: Mapping[str, str]
+    results: Path,
+    references: Path,
+    base: Path,
+    provenance: Mapping[str, Any] | None,
+    committed: Path | None,
+    links: Mapping[str, str],
 ) -> dict[str, Any]:
     """Everything the template needs, as plain values; links are relative to the folder `base`."""
     problems: list[str] = []
@@ -139,17 +195,37 @@ def _page(
         return read_or_say(problems, path, ledger.read, ledger.frame([]))
 
     profile = "reference" if committed else results.name
-    present = {name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES if not committed}
+    present = {
+        name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES if not committed
+    }
     reference = {name: read(references / name / ledger.FILE) for name in ledger.PROFILES}
-    here = ledger.frame([]) if committed else present[profile] if profile in present else read(results / ledger.FILE)
+    here = (
+        ledger.frame([])
+        if committed
+        else present[profile]
+        if profile in present
+        else read(results / ledger.FILE)
+    )
     own = read(results / ledger.OWN_FILE)
-    best = ledger.best_of(side[name] for name in ledger.PROFILES for side in (present, reference) if name in side)
-    sides = [{row["id"]: row for row in ledger.records(rows)} for rows in (here, reference.get(profile, ledger.frame([])))]
+    best = ledger.best_of(
+        side[name] for name in ledger.PROFILES for side in (present, reference) if name in side
+    )
+    sides = [
+        {row["id"]: row for row in ledger.records(rows)}
+        for rows in (here, reference.get(profile, ledger.frame([])))
+    ]
     rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
     rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
     status = read_or_say(problems, results / "status.json", json_if_there, nothing)
-    source = dict(provenance) if provenance is not None else read_or_say(problems, results / "provenance.json", json_if_there, nothing)
-    sources = {name: read_or_say(problems, references / name / "provenance.json", json_if_there, nothing) for name in ledger.PROFILES}
+    source = (
+        dict(provenance)
+        if provenance is not None
+        else read_or_say(problems, results / "provenance.json", json_if_there, nothing)
+    )
+    sources = {
+        name: read_or_say(problems, references / name / "provenance.json", json_if_there, nothing)
+        for name in ledger.PROFILES
+    }
     judged = best if committed else pd.concat([here, own])
     folder = committed or results / "notebooks"
     shown = notebooks(results, folder, base, judged, status, problems, links)
@@ -158,7 +234,11 @@ def _page(
         "profile": profile,
         "committed": committed is not None,
         "provenance": _provenance(source),
-        "reference_provenance": {f"Reference, {name} profile": _provenance(known) for name, known in sources.items() if known},
+        "reference_provenance": {
+            f"Reference, {name} profile": _provenance(known)
+            for name, known in sources.items()
+            if known
+        },
         "headlines": [row for id in HEADLINES for row in rows if row["id"] == id],
         "papers": papers_of(rows),
         "verdicts": _counts(rows),
@@ -178,8 +258,21 @@ def _page(
 
 
 def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """A claim with its best evidence, for the macros of claims.html; beside it what this run and the reference of its profile have."""
-    words = ("id", "paper", "kind", "where", "claim", "statistic", "diagnostic", "note", "profile", "scope")
+    """A claim with its best evidence, for the macros of claims.html; beside it what this run and
+    the reference of its profile have.
+    """
+    words = (
+        "id",
+        "paper",
+        "kind",
+        "where",
+        "claim",
+        "statistic",
+        "diagnostic",
+        "note",
+        "profile",
+        "scope",
+    )
     return {
         **{name: row[name] for name in words},
         **_side(row, row),
@@ -195,7 +288,12 @@ def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[s
 
 def _side(row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, Any]:
     differs = NOT_RUN not in (row["verdict"], best["verdict"]) and row["verdict"] != best["verdict"]
-    verdict = {"verdict": row["verdict"], "mark": MARKS[row["verdict"]], "slug": _slug(row["verdict"]), "scope": row["scope"]}
+    verdict = {
+        "verdict": row["verdict"],
+        "mark": MARKS[row["verdict"]],
+        "slug": _slug(row["verdict"]),
+        "scope": row["scope"],
+    }
     changed = row["profile"].endswith(ledger.CHANGED.format(""))
     return {**verdict, "measured": formatting.measured(row), "differs": differs, "changed": changed}
 
@@ -205,10 +303,15 @@ def _slug(verdict: str) -> str:
 
 
 def _plot(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where the interval, the claimed region and the effect lie, in percent of the row's own range; None without an interval."""
+    """Where the interval, the claimed region and the effect lie, in percent of the row's own range;
+    None without an interval.
+    """
     if pd.isna(row["low"]) or pd.isna(row["high"]):
         return None
-    low, high, effect = (None if pd.isna(row[name]) else row[name] for name in ("claimed_low", "claimed_high", "effect"))
+    low, high, effect = (
+        None if pd.isna(row[name]) else row[name]
+        for name in ("claimed_low", "claimed_high", "effect")
+    )
     bounds = [bound for bound in (low, high) if bound is not None]
     marks = [row["low"], row["high"], *bounds, *([] if effect is None else [effect])]
     left, right = min(marks), max(marks)

@@ -1,9 +1,12 @@
-"""After a pure refactoring: show that runs keep their bits, and give the reference runs the present code's digest.
+"""After a pure refactoring: show that runs keep their bits, and give the reference runs the present
+code's digest.
 
-A sample is chosen anew at each commit: of every stale experiment one run for each distinct branch of its code. Where this machine is the
-reference's, the runs are compared with the reference, bit for bit. Elsewhere another processor gives other last bits, so that both codes
-are run here: the commit that last wrote the reference's digests is checked out beside, its runs are computed by its own `curlnb run`, and
-the present code's must have their bits. Only experiments of which every branch agreed are renewed.
+A sample is chosen anew at each commit: of every stale experiment one run for each distinct branch
+of its code. Where this machine is the reference's, the runs are compared with the reference, bit
+for bit. Elsewhere another processor gives other last bits, so that both codes are run here: the
+commit that last wrote the reference's digests is checked out beside, its runs are computed by its
+own `curlnb run`, and the present code's must have their bits. Only experiments of which every
+branch agreed are renewed.
 """
 
 import concurrent.futures
@@ -27,7 +30,9 @@ WEIGHTS = ("tau_plus", "beta")  # whose being zero or not is a branch of the los
 
 
 def branch(record: Record) -> tuple[tuple[str, Any], ...]:
-    """What tells which code a run goes through: its parameters that are names, and whether the loss's weights are in force."""
+    """What tells which code a run goes through: its parameters that are names, and whether the
+    loss's weights are in force.
+    """
     own = record["parameters"].items()
     names = [(name, value) for name, value in own if isinstance(value, str)]
     return tuple(sorted([*names, *((name, bool(value)) for name, value in own if name in WEIGHTS)]))
@@ -41,7 +46,8 @@ def chosen(records: list[Record], commit: str) -> list[Record]:
 
 
 def restamp(profile: str = "quick", only: Sequence[str] = ()) -> str:
-    """Renew the digests of the reference runs of all stale experiments (of those in `only`, if given) that kept their bits.
+    """Renew the digests of the reference runs of all stale experiments (of those in `only`, if
+    given) that kept their bits.
 
     ValueError names the first metric that differs, after the experiments that agree were renewed.
     """
@@ -62,7 +68,11 @@ def restamp(profile: str = "quick", only: Sequence[str] = ()) -> str:
         print(f"  {lines[-1]}", flush=True)
     if failed:
         raise ValueError(f"not a pure refactoring: {failed[0]}. Run `make reproduce reference`")
-    return f"{len(lines)} of {len(names)} stale experiments renewed; the others held" if names else "no reference run is stale"
+    return (
+        f"{len(lines)} of {len(names)} stale experiments renewed; the others held"
+        if names
+        else "no reference run is stale"
+    )
 
 
 def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
@@ -73,8 +83,13 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
             path = reference.folder(profile) / "runs" / f"{name}.jsonl"
             before = stack.enter_context(_checkout(path))
         with concurrent.futures.ThreadPoolExecutor(environment.cores()) as pool:
-            now = [pool.submit(_run, environment.home(), Path(empty), record, profile) for record in picked]
-            old = [pool.submit(_run, *before, record, profile) for record in picked] if before else []
+            now = [
+                pool.submit(_run, environment.home(), Path(empty), record, profile)
+                for record in picked
+            ]
+            old = (
+                [pool.submit(_run, *before, record, profile) for record in picked] if before else []
+            )
             after = [future.result() for future in now]
             earlier = [future.result() for future in old] if before else picked
     return [
@@ -87,12 +102,18 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
 
 @contextlib.contextmanager
 def _checkout(path: Path) -> Iterator[tuple[Path, Path]]:
-    """The commit that last wrote a reference file, checked out beside; (its folder, where its results are kept between calls)."""
+    """The commit that last wrote a reference file, checked out beside; (its folder, where its
+    results are kept between calls).
+    """
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=environment.home(), capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", *words], cwd=environment.home(), capture_output=True, text=True
+        )
         if done.returncode:
-            raise ValueError(f"the reference is of another machine, and the code that made it cannot be checked out: {done.stderr.strip()}")
+            raise ValueError(
+                f"the reference is of another machine, and the code that made it cannot be checked out: {done.stderr.strip()}"
+            )
         return done.stdout.strip()
 
     commit = git("log", "-1", "--format=%H", "--", str(path))
@@ -107,15 +128,40 @@ def _checkout(path: Path) -> Iterator[tuple[Path, Path]]:
 
 def _run(home: Path, results: Path, record: Record, profile: str) -> Record:
     """One run by a checkout's own command, in a process of its own."""
-    words = [f"{k}={v if isinstance(v, str) or v is None else json.dumps(v)}" for k, v in record["parameters"].items()]
-    own = {"PYTHONPATH": str(home), "CURLNB_HOME": str(home), "CURLNB_RESULTS": str(results), "OMP_NUM_THREADS": "1", "CURLNB_ADOPT": "0"}
-    line = [sys.executable, "-m", "curlnb", "run", record["experiment"], *words, f"seed={record['seed']}", "--profile", profile]
+    words = [
+        f"{k}={v if isinstance(v, str) or v is None else json.dumps(v)}"
+        for k, v in record["parameters"].items()
+    ]
+    own = {
+        "PYTHONPATH": str(home),
+        "CURLNB_HOME": str(home),
+        "CURLNB_RESULTS": str(results),
+        "OMP_NUM_THREADS": "1",
+        "CURLNB_ADOPT": "0",
+    }
+    line = [
+        sys.executable,
+        "-m",
+        "curlnb",
+        "run",
+        record["experiment"],
+        *words,
+        f"seed={record['seed']}",
+        "--profile",
+        profile,
+    ]
     done = subprocess.run(line, cwd=home, env={**os.environ, **own}, capture_output=True, text=True)
     if done.returncode:
-        raise ValueError(f"{record['experiment']} failed in {home}: {done.stderr.strip().splitlines()[-1]}")
+        raise ValueError(
+            f"{record['experiment']} failed in {home}: {done.stderr.strip().splitlines()[-1]}"
+        )
     folder = Path(done.stdout.strip().splitlines()[-1].partition(": ")[0])
-    found = json.loads((folder / "run.json").read_text())  # of other code, perhaps, with a seal of its own
-    return {name: value for name, value in found.items() if name not in ("schema", "place", "digest")}
+    found = json.loads(
+        (folder / "run.json").read_text()
+    )  # of other code, perhaps, with a seal of its own
+    return {
+        name: value for name, value in found.items() if name not in ("schema", "place", "digest")
+    }
 
 
 def _renew(name: str, own: list[Record], profile: str) -> None:

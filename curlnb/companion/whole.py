@@ -13,12 +13,14 @@ PRIOR = 60.0  # seconds that the expected pace counts for, beside what was measu
 
 
 class Whole:
-    """The state of a reproduction. What else is printed goes through `say`, so that on a terminal the line stays the last one.
+    """The state of a reproduction. What else is printed goes through `say`, so that on a terminal
+    the line stays the last one.
 
-    Elsewhere, in a log say, it is written as a line of its own when a notebook ends, and otherwise once a minute.
-    turns: the notebooks to run in groups that come one after the other, each with how many of it run at once. done, total: how many
-    notebooks were finished before, and how many are wanted. seconds: what a notebook is expected to take, where that is known.
-    results: results/<profile>, whose runs are counted. runs: how many there are in all, where that is known.
+    Elsewhere, in a log say, it is written as a line of its own when a notebook ends, and otherwise
+    once a minute. turns: the notebooks to run in groups that come one after the other, each with
+    how many of it run at once. done, total: how many notebooks were finished before, and how many
+    are wanted. seconds: what a notebook is expected to take, where that is known. results:
+    results/<profile>, whose runs are counted. runs: how many there are in all, where that is known.
     """
 
     def __init__(
@@ -77,7 +79,11 @@ class Whole:
         with self.lock:
             self.last = self.now()
             if self.on_terminal:
-                print(f"\r\x1b[K{self.text()[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+                print(
+                    f"\r\x1b[K{self.text()[: shutil.get_terminal_size().columns - 1]}",
+                    end="",
+                    flush=True,
+                )
             else:
                 print(self.text(), flush=True)
 
@@ -91,10 +97,16 @@ class Whole:
         finished, asked = self.counted()
         most = max(asked, self.runs)
         runs = f"{finished} of {most} runs" + ("" if self.runs else " so far") if most else ""
-        return ", ".join(part for part in (f"whole: {self.done} of {self.total} notebooks", runs, self.left()) if part)
+        return ", ".join(
+            part
+            for part in (f"whole: {self.done} of {self.total} notebooks", runs, self.left())
+            if part
+        )
 
     def counted(self) -> tuple[int, int]:
-        """How many of the runs that notebooks asked for so far are finished, and how many they asked for."""
+        """How many of the runs that notebooks asked for so far are finished, and how many they
+        asked for.
+        """
         runs, keys = self.results / "runs", set()
         for path in (runs / "used").glob("*.txt"):
             with contextlib.suppress(OSError, ValueError):
@@ -102,14 +114,20 @@ class Whole:
         return sum((runs / key / "run.json").exists() for key in keys), len(keys)
 
     def left(self) -> str:
-        """How long it takes yet, by the seconds expected and by how this machine kept to them so far; empty where that is not known."""
+        """How long it takes yet, by the seconds expected and by how this machine kept to them so
+        far; empty where that is not known.
+        """
         if not any(self.expected.values()):
             return ""
         ended = sum(self.expected[name] for name in self.took)
         pace, now, seconds = (sum(self.took.values()) + PRIOR) / (ended + PRIOR), self.now(), 0.0
         for names, at_once in self.turns:
             each = [
-                max(0.0, pace * self.expected[name] - (now - self.begun[name] if name in self.begun else 0.0))
+                max(
+                    0.0,
+                    pace * self.expected[name]
+                    - (now - self.begun[name] if name in self.begun else 0.0),
+                )
                 for name in names
                 if name not in self.took
             ]
@@ -117,4 +135,8 @@ class Whole:
         minutes = seconds / 60
         if minutes < 1:
             return "less than a minute left" if len(self.took) < len(self.names) else ""
-        return f"about {minutes:.0f} min left" if minutes < 100 else f"about {minutes / 60:.0f} hours left"
+        return (
+            f"about {minutes:.0f} min left"
+            if minutes < 100
+            else f"about {minutes / 60:.0f} hours left"
+        )

@@ -1,8 +1,11 @@
-"""The DeepMind control suite as frames (chuang2020, Section 5.4): tasks, off-screen rendering, random policies, the replay buffer.
+"""The DeepMind control suite as frames (chuang2020, Section 5.4): tasks, off-screen rendering,
+random policies, the replay buffer.
 
-dm_control is the extra `control`; it is imported when a task is made. Frames are rendered in software or on a GPU by EGL, or by OSMesa
-where EGL does not work; `MUJOCO_GL` overrides. Where neither works, or dm_control is missing, `Unavailable` says so in one line.
-An episode is a function of its seed and its actions; its frames are that on one machine, since renderers differ in their last bits.
+dm_control is the extra `control`; it is imported when a task is made. Frames are rendered in
+software or on a GPU by EGL, or by OSMesa where EGL does not work; `MUJOCO_GL` overrides. Where
+neither works, or dm_control is missing, `Unavailable` says so in one line. An episode is a function
+of its seed and its actions; its frames are that on one machine, since renderers differ in their
+last bits.
 """
 
 import functools
@@ -30,7 +33,9 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the suite. repeat: simulator steps an action lasts; actions: their size, each in [-1, 1]; lr: the agent's learning rate."""
+    """A task of the suite. repeat: simulator steps an action lasts; actions: their size, each in
+    [-1, 1]; lr: the agent's learning rate.
+    """
 
     domain: str
     task: str
@@ -39,7 +44,8 @@ class Task:
     lr: float = 1e-3
 
 
-# PlaNet's benchmark, with the action repeats and learning rates of Srinivas et al. 2020, whose settings the paper follows
+# PlaNet's benchmark, with the action repeats and learning rates of Srinivas et al. 2020, whose
+# settings the paper follows
 TASKS = {
     "finger spin": Task("finger", "spin", 2, 2),
     "cartpole swingup": Task("cartpole", "swingup", 8, 1),
@@ -63,10 +69,17 @@ _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(
 
 
 def _backend() -> str:
-    """The renderer to use, tried in a process of its own: a failed one cannot be taken back out of a process. "" if none."""
+    """The renderer to use, tried in a process of its own: a failed one cannot be taken back out of
+    a process. "" if none.
+    """
     for name in ("egl", "osmesa") if sys.platform == "linux" else ("glfw",):
         about = {**os.environ, "MUJOCO_GL": name, "PYOPENGL_PLATFORM": name}
-        if subprocess.run([sys.executable, "-c", _PROBE], env=about, capture_output=True).returncode == 0:
+        if (
+            subprocess.run(
+                [sys.executable, "-c", _PROBE], env=about, capture_output=True
+            ).returncode
+            == 0
+        ):
             return name
     return ""
 
@@ -75,7 +88,9 @@ def _backend() -> str:
 def _suite() -> Any:
     """dm_control.suite, once it is known to draw; Unavailable otherwise."""
     if importlib.util.find_spec("dm_control") is None:
-        raise Unavailable("dm_control is not installed: `pip install dm-control==1.0.50 mujoco==3.17.0`, or this project's extra `control`")
+        raise Unavailable(
+            "dm_control is not installed: `pip install dm-control==1.0.50 mujoco==3.17.0`, or this project's extra `control`"
+        )
     if "MUJOCO_GL" not in os.environ:
         if not (found := _backend()):
             raise Unavailable(
@@ -87,11 +102,15 @@ def _suite() -> Any:
         from absl import logging
         from dm_control import suite
 
-        logging.set_verbosity(logging.ERROR)  # it warns of a deprecated attribute in the suite's own models
+        logging.set_verbosity(
+            logging.ERROR
+        )  # it warns of a deprecated attribute in the suite's own models
         suite.load("cartpole", "swingup").physics.render(8, 8)
     except Exception as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Unavailable(f"no frame can be rendered with MUJOCO_GL={os.environ['MUJOCO_GL']}: {why}") from None
+        raise Unavailable(
+            f"no frame can be rendered with MUJOCO_GL={os.environ['MUJOCO_GL']}: {why}"
+        ) from None
     return suite
 
 
@@ -110,10 +129,12 @@ def problem() -> str:
 
 
 class Environment:
-    """A task seen as frames: uint8 tensors [3, size, size], drawn without antialiasing, shadows and reflections, which cost half the time.
+    """A task seen as frames: uint8 tensors [3, size, size], drawn without antialiasing, shadows and
+    reflections, which cost half the time.
 
-    shrink: frames are drawn `size` pixels wide and averaged over squares of that many, to size / shrink: a concession to CPUs.
-    One camera is kept for all frames: `physics.render` makes a new one for each, which costs as much as the drawing.
+    shrink: frames are drawn `size` pixels wide and averaged over squares of that many, to size /
+    shrink: a concession to CPUs. One camera is kept for all frames: `physics.render` makes a new
+    one for each, which costs as much as the drawing.
     """
 
     def __init__(self, name: str, size: int = FRAME, shrink: int = 1) -> None:
@@ -132,8 +153,9 @@ class Environment:
         return self.frame()
 
     def step(self, action: np.ndarray) -> tuple[Tensor, float, float, bool]:
-        """Hold `action` [actions] for `repeat` steps: the frame after them, their summed reward, the discount (0 at a true end), whether
-        the episode is over."""
+        """Hold `action` [actions] for `repeat` steps: the frame after them, their summed reward,
+        the discount (0 at a true end), whether the episode is over.
+        """
         reward = 0.0
         for _ in range(self.task.repeat):
             now = self._env.step(action)
@@ -149,9 +171,15 @@ class Environment:
         return F.avg_pool2d(frame.float(), self.shrink).round().byte() if self.shrink > 1 else frame
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (with orientations and heights) and velocities, as the suite itself describes the state."""
-        named = {name: np.atleast_1d(value) for name, value in self._observed.items() if name != "touch"}
-        return np.concatenate([v for name, v in named.items() if name != "velocity"]), named["velocity"]
+        """Positions (with orientations and heights) and velocities, as the suite itself describes
+        the state.
+        """
+        named = {
+            name: np.atleast_1d(value) for name, value in self._observed.items() if name != "touch"
+        }
+        return np.concatenate([v for name, v in named.items() if name != "velocity"]), named[
+            "velocity"
+        ]
 
 
 class Synthetic(Environment):
@@ -169,27 +197,35 @@ class Synthetic(Environment):
         return self.frame(), float(torch.rand((), generator=self._generator)), 1.0, self._left == 0
 
     def frame(self) -> Tensor:
-        return torch.randint(256, (3, self.size, self.size), generator=self._generator, dtype=torch.uint8)
+        return torch.randint(
+            256, (3, self.size, self.size), generator=self._generator, dtype=torch.uint8
+        )
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
         return tuple(torch.randn(2, 3, generator=self._generator).numpy())  # type: ignore[return-value]
 
 
 def make(name: str, size: int = FRAME, shrink: int = 1) -> Environment:
-    """The task's environment; noise of its shapes in a dry run. Unavailable, in one line, where it cannot be had."""
+    """The task's environment; noise of its shapes in a dry run. Unavailable, in one line, where it
+    cannot be had.
+    """
     return (Synthetic if environment.dry() else Environment)(name, size, shrink)
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Frames of a random policy: frames [episodes, steps, 3, size, size] uint8, positions and velocities [episodes, steps, .] float32."""
+    """Frames of a random policy: frames [episodes, steps, 3, size, size] uint8, positions and
+    velocities [episodes, steps, .] float32.
+    """
 
     frames: Tensor
     positions: Tensor
     velocities: Tensor
 
     def stacks(self, index: Tensor) -> Tensor:
-        """Observations [n, 3 STACK, size, size]: the frames of STACK steps, oldest first. index: [n] in episodes x (steps - STACK + 1)."""
+        """Observations [n, 3 STACK, size, size]: the frames of STACK steps, oldest first. index:
+        [n] in episodes x (steps - STACK + 1).
+        """
         each = self.frames.shape[1] - STACK + 1
         steps = (index % each)[:, None] + torch.arange(STACK, device=index.device)
         return self.frames[(index // each)[:, None], steps].flatten(1, 2)
@@ -199,13 +235,19 @@ class Episodes:
 
 
 @functools.lru_cache(maxsize=len(TASKS))  # runs of one process share them
-def random_episodes(name: str, episodes: int, steps: int, seed: int = 0, shrink: int = 1, *, dry: bool = False) -> Episodes:
-    """`episodes` beginnings of episodes, `steps` actions each, every action uniform in [-1, 1]: a function of the arguments (see above).
+def random_episodes(
+    name: str, episodes: int, steps: int, seed: int = 0, shrink: int = 1, *, dry: bool = False
+) -> Episodes:
+    """`episodes` beginnings of episodes, `steps` actions each, every action uniform in [-1, 1]: a
+    function of the arguments (see above).
 
-    dry: part of the key only, so that noise is never taken for frames. ValueError where episodes are not that long.
+    dry: part of the key only, so that noise is never taken for frames. ValueError where episodes
+    are not that long.
     """
     if steps * task_named(name).repeat > STEPS:
-        raise ValueError(f"an episode of {name} has {STEPS // task_named(name).repeat} actions, not {steps}; ask for fewer steps")
+        raise ValueError(
+            f"an episode of {name} has {STEPS // task_named(name).repeat} actions, not {steps}; ask for fewer steps"
+        )
     world, draws = make(name, shrink=shrink), np.random.default_rng(seed)
     frames, states = [], []
     for episode in range(episodes):
@@ -213,7 +255,9 @@ def random_episodes(name: str, episodes: int, steps: int, seed: int = 0, shrink:
         for _ in range(steps):
             frames.append(world.step(draws.uniform(-1, 1, world.task.actions))[0])
             states.append([torch.from_numpy(part.astype(np.float32)) for part in world.state()])
-    positions, velocities = (torch.stack(parts).unflatten(0, (episodes, steps)) for parts in zip(*states, strict=True))
+    positions, velocities = (
+        torch.stack(parts).unflatten(0, (episodes, steps)) for parts in zip(*states, strict=True)
+    )
     return Episodes(torch.stack(frames).unflatten(0, (episodes, steps)), positions, velocities)
 
 
@@ -221,13 +265,16 @@ def random_episodes(name: str, episodes: int, steps: int, seed: int = 0, shrink:
 
 
 def random_crop(frames: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """A random window of each image, [n, c, h, w] -> [n, c, size, size]; every offset is as likely, the last included.
+    """A random window of each image, [n, c, h, w] -> [n, c, size, size]; every offset is as likely,
+    the last included.
 
     The code released for CURL leaves the last offset out. generator: on the frames' device.
     """
     room = _room(frames, size)
     top, left = torch.randint(room + 1, (2, len(frames)), generator=generator, device=frames.device)
-    windows = frames.unfold(2, size, 1).unfold(3, size, 1)  # a view [n, c, room + 1, room + 1, size, size]
+    windows = frames.unfold(2, size, 1).unfold(
+        3, size, 1
+    )  # a view [n, c, room + 1, room + 1, size, size]
     return windows[torch.arange(len(frames), device=frames.device), :, top, left]
 
 
@@ -239,13 +286,17 @@ def centre_crop(frames: Tensor, size: int) -> Tensor:
 def _room(frames: Tensor, size: int) -> int:
     height, width = frames.shape[-2:]
     if height != width or not 0 < size <= height:
-        raise ValueError(f"cannot crop {size} pixels from frames of {height} x {width}; they must be square and as large")
+        raise ValueError(
+            f"cannot crop {size} pixels from frames of {height} x {width}; they must be square and as large"
+        )
     return height - size
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions: stacked frames before and after [n, 3 STACK, size, size] uint8, action [n, actions], reward and discount [n]."""
+    """Transitions: stacked frames before and after [n, 3 STACK, size, size] uint8, action [n,
+    actions], reward and discount [n].
+    """
 
     observed: Tensor
     action: Tensor
@@ -255,19 +306,28 @@ class Batch:
 
 
 class Replay:
-    """The last `capacity` frames and what was done at each, uint8 on the device: a frame is kept once, stacks are put together when drawn.
+    """The last `capacity` frames and what was done at each, uint8 on the device: a frame is kept
+    once, stacks are put together when drawn.
 
     Stacked pairs, as in the released code, would take six times the memory.
     """
 
-    def __init__(self, capacity: int, actions: int, size: int = FRAME, device: torch.device | None = None) -> None:
+    def __init__(
+        self, capacity: int, actions: int, size: int = FRAME, device: torch.device | None = None
+    ) -> None:
         if capacity <= STACK:
-            raise ValueError(f"capacity {capacity} is too small: a transition needs {STACK + 1} frames")
+            raise ValueError(
+                f"capacity {capacity} is too small: a transition needs {STACK + 1} frames"
+            )
         self.frames = torch.zeros(capacity, 3, size, size, dtype=torch.uint8, device=device)
         self.action = torch.zeros(capacity, actions, device=device)
         self.reward, self.discount = torch.zeros(2, capacity, device=device)
-        self.age = torch.zeros(capacity, dtype=torch.long, device=device)  # frames since the episode's first
-        self.usable = torch.zeros(capacity, device=device)  # 1 where a transition starts whose frames are all there
+        self.age = torch.zeros(
+            capacity, dtype=torch.long, device=device
+        )  # frames since the episode's first
+        self.usable = torch.zeros(
+            capacity, device=device
+        )  # 1 where a transition starts whose frames are all there
         self.next = 0
 
     def begin(self, frame: Tensor) -> None:
@@ -279,7 +339,11 @@ class Replay:
         capacity = len(self.frames)
         last = (self.next - 1) % capacity
         age = int(self._last_age) + 1
-        self.action[last], self.reward[last], self.discount[last] = action.to(self.action.device), reward, discount
+        self.action[last], self.reward[last], self.discount[last] = (
+            action.to(self.action.device),
+            reward,
+            discount,
+        )
         self._write(frame, age)
         self.usable[last] = 1.0
 
@@ -287,7 +351,9 @@ class Replay:
         capacity, at = len(self.frames), self.next
         self.frames[at] = frame.to(self.frames.device)
         self.age[at] = self._last_age = age
-        for ahead in range(STACK):  # this frame, and the older ones whose stacks reach back to what was here
+        for ahead in range(
+            STACK
+        ):  # this frame, and the older ones whose stacks reach back to what was here
             self.usable[(at + ahead) % capacity] = 0.0
         self.next = (at + 1) % capacity
 
@@ -301,7 +367,11 @@ class Replay:
         return self.frames[(slots[:, None] - back) % len(self.frames)].flatten(1, 2)
 
     def sample(self, count: int, generator: torch.Generator) -> Batch:
-        """`count` transitions, uniformly with replacement; nothing is read back from the device. generator: on its device."""
+        """`count` transitions, uniformly with replacement; nothing is read back from the device.
+        generator: on its device.
+        """
         slots = torch.multinomial(self.usable, count, replacement=True, generator=generator)
         after = self.stack((slots + 1) % len(self.frames))
-        return Batch(self.stack(slots), self.action[slots], self.reward[slots], self.discount[slots], after)
+        return Batch(
+            self.stack(slots), self.action[slots], self.reward[slots], self.discount[slots], after
+        )

@@ -1,8 +1,10 @@
-"""Data: `load(name, split, device)` gives images, `load_text` sentences, as tensors; `data/README.md` tells where each set comes from.
+"""Data: `load(name, split, device)` gives images, `load_text` sentences, as tensors;
+`data/README.md` tells where each set comes from.
 
-Small sets are committed, full ones are fetched into `data/cache/` by `fetch` or `make data`, from the original source where it is
-reachable, else from a mirror, and always checked (see `catalogue`). A few sets only the user can supply. Missing data never becomes other
-data. `from_folder` and `from_arrays` make a data set of one's own.
+Small sets are committed, full ones are fetched into `data/cache/` by `fetch` or `make data`, from
+the original source where it is reachable, else from a mirror, and always checked (see `catalogue`).
+A few sets only the user can supply. Missing data never becomes other data. `from_folder` and
+`from_arrays` make a data set of one's own.
 """
 
 import json
@@ -46,37 +48,53 @@ __all__ = [
 
 
 def names(modality: str | None = None) -> tuple[str, ...]:
-    """Every data set there is, or those of a modality: "images", "texts", "graphs"; "vectors" gives the tables of word vectors."""
+    """Every data set there is, or those of a modality: "images", "texts", "graphs"; "vectors" gives
+    the tables of word vectors.
+    """
     found = catalogue.names(modality)
     return (*found, imagenet100.NAME) if modality in (None, "images") else found
 
 
 def supplied(name: str) -> tuple[str, ...]:
-    """What the user must supply, since no program may fetch it: files of the cache, or ("CURLNB_IMAGENET",); () for all other sets."""
+    """What the user must supply, since no program may fetch it: files of the cache, or
+    ("CURLNB_IMAGENET",); () for all other sets.
+    """
     return ("CURLNB_IMAGENET",) if name == imagenet100.NAME else catalogue.find(name).supplied
 
 
 def available(name: str) -> str:
-    """Where a set is: "embedded" (committed to the repository), "cached" (fetched) or "absent". Looks for files, does not read them."""
+    """Where a set is: "embedded" (committed to the repository), "cached" (fetched) or "absent".
+    Looks for files, does not read them.
+    """
     if name == imagenet100.NAME:
         return "cached" if imagenet100.available() else "absent"
     return catalogue.available(name)
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
-    """A split of an image set, on `device`, its content verified. See `images.load`, and `imagenet100.load` for ImageNet-100."""
-    return imagenet100.load(split, device) if name == imagenet100.NAME else images.load(name, split, device)
+    """A split of an image set, on `device`, its content verified. See `images.load`, and
+    `imagenet100.load` for ImageNet-100.
+    """
+    return (
+        imagenet100.load(split, device)
+        if name == imagenet100.NAME
+        else images.load(name, split, device)
+    )
 
 
 def digest(name: str) -> str:
-    """What identifies an image set's content, for keys, without reading it: from the committed table. Dry runs have their own."""
+    """What identifies an image set's content, for keys, without reading it: from the committed
+    table. Dry runs have their own.
+    """
     return imagenet100.digest() if name == imagenet100.NAME else images.digest(name)
 
 
 def fetch(name: str, report: Callable[[str], object] = print) -> None:
-    """Have a set on this machine: verify what is here, and fetch what is absent. See `catalogue.fetch`.
+    """Have a set on this machine: verify what is here, and fetch what is absent. See
+    `catalogue.fetch`.
 
-    For a set, or its word vectors, whose digest the catalogue does not know yet, it prints the line to commit there.
+    For a set, or its word vectors, whose digest the catalogue does not know yet, it prints the line
+    to commit there.
     """
     if name == imagenet100.NAME:
         report(f"{name}: read from {imagenet100.folder()}, which you supply; nothing is fetched")
@@ -85,11 +103,15 @@ def fetch(name: str, report: Callable[[str], object] = print) -> None:
     entry = catalogue.find(name)
     for own in (entry, *([catalogue.find(entry.vectors)] if entry.vectors else [])):
         if digests := catalogue.unlisted(own):
-            report(f'{own.name}: its digest is not in data/catalogue.json yet, to be committed there: "sha256": {json.dumps(digests)}')
+            report(
+                f'{own.name}: its digest is not in data/catalogue.json yet, to be committed there: "sha256": {json.dumps(digests)}'
+            )
 
 
 def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> None:
-    """Have each set on this machine, verified; goes on after a failure, and then raises DataError with the names that failed."""
+    """Have each set on this machine, verified; goes on after a failure, and then raises DataError
+    with the names that failed.
+    """
     failed = []
     for name in wanted:
         try:
@@ -100,4 +122,6 @@ def prepare(wanted: Iterable[str], report: Callable[[str], object] = print) -> N
     if absent := [name for name in failed if not supplied(name)]:
         raise DataError(f"not fetched: {', '.join(absent)}; the lines above say why")
     if failed:
-        raise DataError(f"not here: {', '.join(failed)}, which only you can supply; the lines above say how")
+        raise DataError(
+            f"not here: {', '.join(failed)}, which only you can supply; the lines above say how"
+        )

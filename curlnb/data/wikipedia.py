@@ -1,7 +1,9 @@
-"""Articles as classes, their sentences as samples: arora2019's Wiki-3029 (Appendix D.1) from any Wikipedia dump.
+"""Articles as classes, their sentences as samples: arora2019's Wiki-3029 (Appendix D.1) from any
+Wikipedia dump.
 
-A dump is XML, plain or compressed. `articles` reads it, cleans the markup and splits sentences into words; `select` applies the rules:
-the paper's own by default, relaxed ones where a dump is small. Nothing is random but the draw of sentences, which has a seed of its own.
+A dump is XML, plain or compressed. `articles` reads it, cleans the markup and splits sentences into
+words; `select` applies the rules: the paper's own by default, relaxed ones where a dump is small.
+Nothing is random but the draw of sentences, which has a seed of its own.
 """
 
 import bz2
@@ -18,11 +20,18 @@ from curlnb.data.download import DataError
 
 Sentence = tuple[str, ...]
 
-NAMESPACES = re.compile(r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)(?: talk)?:", re.I)
-LAST = re.compile(r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes|literature)\b", re.I)
+NAMESPACES = re.compile(
+    r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)(?: talk)?:",
+    re.I,
+)
+LAST = re.compile(
+    r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes|literature)\b",
+    re.I,
+)
 WORD = re.compile(r"[^\W_]+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|\d+(?:[.,]\d+)+|[^\W_]+")
 ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|st|prof|gen|sen|rev|jr|sr|vs|etc|no|vol|fig|ca|cf|al|e\.g|i\.e|approx|inc|ltd|co)|\b\w)\.$", re.I
+    r"(?:\b(?:mr|mrs|ms|dr|st|prof|gen|sen|rev|jr|sr|vs|etc|no|vol|fig|ca|cf|al|e\.g|i\.e|approx|inc|ltd|co)|\b\w)\.$",
+    re.I,
 )
 END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
@@ -31,10 +40,11 @@ END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 class Rules:
     """What makes an article a class. The defaults are the paper's (arora2019, Appendix D.1).
 
-    sentences: drawn from an article, at random and kept in the order of the text, so that it needs as many; words: the least that a
-    sentence must have to count; sections, per_section: so many sections must hold so many such sentences each (the paper can also be read
-    as all sections); wordnet: whether the title must be an entry of WordNet; articles: how many are kept, first those with most
-    sentences; None for all.
+    sentences: drawn from an article, at random and kept in the order of the text, so that it needs
+    as many; words: the least that a sentence must have to count; sections, per_section: so many
+    sections must hold so many such sentences each (the paper can also be read as all sections);
+    wordnet: whether the title must be an entry of WordNet; articles: how many are kept, first those
+    with most sentences; None for all.
     """
 
     sentences: int = 200
@@ -47,7 +57,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class Document:
-    """An article or a review as a source gives it: its name, its sentences as words, and a review's label (0 negative, 1 positive)."""
+    """An article or a review as a source gives it: its name, its sentences as words, and a review's
+    label (0 negative, 1 positive).
+    """
 
     name: str
     sentences: Sequence[Sequence[str]]
@@ -68,7 +80,9 @@ def words(text: str) -> Sentence:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences of a paragraph: cut behind . ! or ? before a capital or a digit, but not behind an initial or a common abbreviation."""
+    """Sentences of a paragraph: cut behind . ! or ? before a capital or a digit, but not behind an
+    initial or a common abbreviation.
+    """
     found: list[str] = []
     for piece in END.split(text):
         if found and ABBREVIATION.search(found[-1]):
@@ -79,20 +93,31 @@ def split_sentences(text: str) -> list[str]:
 
 
 def articles(dump: Path) -> Iterator[Article]:
-    """The articles of a dump (XML; plain, .gz or .bz2), cleaned, in its order; redirects and pages of other namespaces are left out.
+    """The articles of a dump (XML; plain, .gz or .bz2), cleaned, in its order; redirects and pages
+    of other namespaces are left out.
 
-    A dump that is cut off gives its complete pages, and an archive that breaks off those before the break; DataError where there is not
-    one page.
+    A dump that is cut off gives its complete pages, and an archive that breaks off those before the
+    break; DataError where there is not one page.
     """
     complete = 0
     for page in _pages(dump):
         complete += 1
-        title, text = (re.search(pattern, page, re.S) for pattern in (r"<title>(.*?)</title>", r"<text[^>]*>(.*?)</text>"))
-        if title is None or text is None or NAMESPACES.match(title[1]) or re.match(r"\s*#redirect", text[1], re.I):
+        title, text = (
+            re.search(pattern, page, re.S)
+            for pattern in (r"<title>(.*?)</title>", r"<text[^>]*>(.*?)</text>")
+        )
+        if (
+            title is None
+            or text is None
+            or NAMESPACES.match(title[1])
+            or re.match(r"\s*#redirect", text[1], re.I)
+        ):
             continue
         yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
     if not complete:
-        raise DataError(f"{dump.name} holds no complete page: it must be a Wikipedia dump (XML, plain, .gz or .bz2)")
+        raise DataError(
+            f"{dump.name} holds no complete page: it must be a Wikipedia dump (XML, plain, .gz or .bz2)"
+        )
 
 
 def _pages(dump: Path) -> Iterator[str]:
@@ -103,8 +128,14 @@ def _pages(dump: Path) -> Iterator[str]:
     with opener(dump, "rb") as file:
         while True:
             try:
-                chunk = file.read1(1 << 20)  # not read, which returns nothing of the last megabyte of a broken archive
-            except (EOFError, OSError, ZlibError):  # the archive breaks off here; what came before is whole
+                chunk = file.read1(
+                    1 << 20
+                )  # not read, which returns nothing of the last megabyte of a broken archive
+            except (
+                EOFError,
+                OSError,
+                ZlibError,
+            ):  # the archive breaks off here; what came before is whole
                 return
             if not chunk:
                 return
@@ -114,21 +145,36 @@ def _pages(dump: Path) -> Iterator[str]:
 
 
 def sections(markup: str) -> Iterator[tuple[Sentence, ...]]:
-    """The sentences of each section of an article's text in wiki markup; lists, tables, notes and what follows "See also" are left out."""
+    """The sentences of each section of an article's text in wiki markup; lists, tables, notes and
+    what follows "See also" are left out.
+    """
     parts = re.split(r"^(=+)([^=\n]+)\1[ \t]*$", plain(markup), flags=re.M)
     headings = ["", *(heading.strip() for heading in parts[2::3])]
     for heading, body in zip(headings, parts[::3], strict=True):
         if LAST.match(heading):
             return
-        prose = [line.strip() for line in body.split("\n") if line.strip() and line[0] not in "*#;|!{}" and line[0] != " "]
-        found = tuple(cut for line in prose for sentence in split_sentences(line) if (cut := words(sentence)))
+        prose = [
+            line.strip()
+            for line in body.split("\n")
+            if line.strip() and line[0] not in "*#;|!{}" and line[0] != " "
+        ]
+        found = tuple(
+            cut for line in prose for sentence in split_sentences(line) if (cut := words(sentence))
+        )
         if found:
             yield found
 
 
 def plain(markup: str) -> str:
-    """Wiki markup as text: links as they read, headings as they are, everything else that is not prose removed."""
-    text = re.sub(r"<!--.*?-->|<(ref|math|gallery|table|timeline|pre|code)\b[^>/]*>.*?</\1\s*>|<[^<>]*>", " ", markup, flags=re.S | re.I)
+    """Wiki markup as text: links as they read, headings as they are, everything else that is not
+    prose removed.
+    """
+    text = re.sub(
+        r"<!--.*?-->|<(ref|math|gallery|table|timeline|pre|code)\b[^>/]*>.*?</\1\s*>|<[^<>]*>",
+        " ",
+        markup,
+        flags=re.S | re.I,
+    )
     text = _innermost(re.compile(r"\{\{[^{}]*\}\}"), "", text)
     text = _innermost(re.compile(r"\{\|(?:(?!\{\||\|\}).)*\|\}", re.S), "", text)
     text = _innermost(re.compile(r"\[\[([^\[\]]*)\]\]"), _link, text)
@@ -139,7 +185,9 @@ def plain(markup: str) -> str:
 
 def _link(match: re.Match[str]) -> str:
     target, _, label = match[1].rpartition("|")
-    if re.match(r":?[a-z\-]{2,12}:", match[1], re.I) and not match[1].startswith(":"):  # a picture, a category, another language
+    if re.match(r":?[a-z\-]{2,12}:", match[1], re.I) and not match[1].startswith(
+        ":"
+    ):  # a picture, a category, another language
         return ""
     return label if target else label.split("#")[0].lstrip(":")
 
@@ -154,29 +202,47 @@ def _innermost(pattern: re.Pattern[str], replacement: object, text: str) -> str:
 
 
 def qualifies(article: Article, rules: Rules, wordnet: Container[str] = ()) -> bool:
-    """Whether an article meets the rules; wordnet: WordNet's entries in lower case with underscores."""
+    """Whether an article meets the rules; wordnet: WordNet's entries in lower case with
+    underscores.
+    """
     if rules.wordnet and article.title.lower().replace(" ", "_") not in wordnet:
         return False
-    counts = [sum(len(sentence) >= rules.words for sentence in section) for section in article.sections]
-    return sum(counts) >= rules.sentences and sum(count >= rules.per_section for count in counts) >= rules.sections
+    counts = [
+        sum(len(sentence) >= rules.words for sentence in section) for section in article.sections
+    ]
+    return (
+        sum(counts) >= rules.sentences
+        and sum(count >= rules.per_section for count in counts) >= rules.sections
+    )
 
 
-def select(found: Iterable[Article], rules: Rules, wordnet: Container[str] = (), *, seed: int = 0) -> dict[str, list[Sentence]]:
+def select(
+    found: Iterable[Article], rules: Rules, wordnet: Container[str] = (), *, seed: int = 0
+) -> dict[str, list[Sentence]]:
     """The sentences drawn from each article that qualifies, by title, in the articles' order.
 
-    The draw is without replacement and seeded by the title as well, so that an article gives the same sentences whatever stands beside it;
-    a sentence that occurs twice in an article counts once. DataError where fewer articles qualify than the rules ask for.
+    The draw is without replacement and seeded by the title as well, so that an article gives the
+    same sentences whatever stands beside it; a sentence that occurs twice in an article counts
+    once. DataError where fewer articles qualify than the rules ask for.
     """
     pools: dict[str, list[Sentence]] = {}
     for article in found:
         if qualifies(article, rules, wordnet):
-            own = list(dict.fromkeys(s for section in article.sections for s in section if len(s) >= rules.words))
+            own = list(
+                dict.fromkeys(
+                    s for section in article.sections for s in section if len(s) >= rules.words
+                )
+            )
             if len(own) >= rules.sentences:
                 pools[article.title] = own
     if rules.articles is not None:
         if len(pools) < rules.articles:
-            raise DataError(f"{len(pools)} articles qualify, {rules.articles} are wanted: relax the rules or take a larger dump")
-        longest = set(sorted(pools, key=lambda title: (-len(pools[title]), title))[: rules.articles])
+            raise DataError(
+                f"{len(pools)} articles qualify, {rules.articles} are wanted: relax the rules or take a larger dump"
+            )
+        longest = set(
+            sorted(pools, key=lambda title: (-len(pools[title]), title))[: rules.articles]
+        )
         pools = {title: own for title, own in pools.items() if title in longest}
     return {title: _draw(own, rules.sentences, f"{seed}/{title}") for title, own in pools.items()}
 
@@ -187,7 +253,9 @@ def _draw(sentences: list[Sentence], count: int, seed: str) -> list[Sentence]:
 
 
 def split(count: int, seed: str) -> list[str]:
-    """Which split each of an article's `count` sentences belongs to: 70% train, 10% dev, the rest test, at random (arora2019, D.1)."""
+    """Which split each of an article's `count` sentences belongs to: 70% train, 10% dev, the rest
+    test, at random (arora2019, D.1).
+    """
     train, dev = round(0.7 * count), round(0.1 * count)
     parts = ["train"] * train + ["dev"] * dev + ["test"] * (count - train - dev)
     random.Random(f"split/{seed}").shuffle(parts)
@@ -195,5 +263,7 @@ def split(count: int, seed: str) -> list[str]:
 
 
 def wordnet_entries(index: Iterable[str]) -> set[str]:
-    """The entries in lines of WordNet's index files (index.noun and so on), whose licence stands on the lines that begin with a blank."""
+    """The entries in lines of WordNet's index files (index.noun and so on), whose licence stands on
+    the lines that begin with a blank.
+    """
     return {line.split(" ", 1)[0] for line in index if line and not line.startswith(" ")}

@@ -1,13 +1,22 @@
-"""How good a representation is: mean classifier, k-nearest neighbours, linear probes, k-way tasks, SVM.
+"""How good a representation is: mean classifier, k-nearest neighbours, linear probes, k-way tasks,
+SVM.
 
-Everything takes features (or scores) and labels as tensors and works where they are, in chunks, so that 3,029 classes and 120,000
-samples need a few hundred MB. Only the two linear solvers of scikit-learn go through the CPU where there is no CUDA device.
+Everything takes features (or scores) and labels as tensors and works where they are, in chunks, so
+that 3,029 classes and 120,000 samples need a few hundred MB. Only the two linear solvers of
+scikit-learn go through the CPU where there is no CUDA device.
 
-Every accuracy here is a share in [0, 1] in which a tie counts for its share: a sample whose true class ties with one other for the
-first place is half right. So a constant representation scores exactly at chance, whichever class a computer would happen to name.
+Every accuracy here is a share in [0, 1] in which a tie counts for its share: a sample whose true
+class ties with one other for the first place is half right. So a constant representation scores
+exactly at chance, whichever class a computer would happen to name.
 """
 
-from curlnb.evaluation.accuracy import average_accuracy, class_ranks, mean_classifier, place_in_class, top_r
+from curlnb.evaluation.accuracy import (
+    average_accuracy,
+    class_ranks,
+    mean_classifier,
+    place_in_class,
+    top_r,
+)
 from curlnb.evaluation.features import extract_features
 from curlnb.evaluation.neighbours import knn
 from curlnb.evaluation.probes import ProbeResult, linear_classifier, linear_probe, released_probe

@@ -6,28 +6,43 @@ import torch
 from torch import Tensor, nn
 
 
-def extract_features(encoder: nn.Module, images: Tensor, *, transform: Callable[[Tensor], Tensor], batch: int = 1000) -> Tensor:
-    """The encoder's features of images, in evaluation mode and without gradient; its training flags are restored afterwards.
+def extract_features(
+    encoder: nn.Module, images: Tensor, *, transform: Callable[[Tensor], Tensor], batch: int = 1000
+) -> Tensor:
+    """The encoder's features of images, in evaluation mode and without gradient; its training flags
+    are restored afterwards.
 
-    images: [n, c, h, w]; transform: takes a batch of them to what the encoder takes (normalisation, no augmentation). Returns [n, d].
+    images: [n, c, h, w]; transform: takes a batch of them to what the encoder takes (normalisation,
+    no augmentation). Returns [n, d].
     """
     flags = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
     try:
         with torch.no_grad():
-            return torch.cat([encoder(transform(images[i : i + batch])).flatten(1) for i in range(0, len(images), batch)])
+            return torch.cat(
+                [
+                    encoder(transform(images[i : i + batch])).flatten(1)
+                    for i in range(0, len(images), batch)
+                ]
+            )
     finally:
         for module, flag in flags:
             module.training = flag
 
 
 def check_features(*sets: Tensor) -> None:
-    """Checks training features and labels, and test features and labels where given: tensors, of shapes that fit, and finite."""
+    """Checks training features and labels, and test features and labels where given: tensors, of
+    shapes that fit, and finite.
+    """
     if not all(isinstance(each, Tensor) for each in sets):
         found = ", ".join(type(each).__name__ for each in sets)
-        raise ValueError(f"features and labels must be tensors, got {found}: torch.as_tensor makes them of arrays")
+        raise ValueError(
+            f"features and labels must be tensors, got {found}: torch.as_tensor makes them of arrays"
+        )
     (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):
-        raise ValueError(f"features must be [n, d] and labels [n], n >= 1 and d the same in both sets, got {[list(t.shape) for t in sets]}")
+        raise ValueError(
+            f"features must be [n, d] and labels [n], n >= 1 and d the same in both sets, got {[list(t.shape) for t in sets]}"
+        )
     if not all(bool(features.isfinite().all()) for features in sets[::2]):
         raise ValueError("features hold NaN or infinity: the representation has diverged")

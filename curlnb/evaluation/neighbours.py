@@ -21,33 +21,50 @@ def knn(
 ) -> float:
     """Accuracy of the k most similar training samples' vote, in cosine similarity s.
 
-    A vote weighs exp(s / temperature), as in the monitor of the released DCL and HCL code (k = 200, temperature 0.5); with
-    `temperature=None` every vote weighs the same. features: [n, d]; labels: [n]; classes: their number (default: as labelled).
-    Equal votes count for their share; which of several training samples exactly as far away as the k-th may vote, `torch.topk` says.
-    Raises ValueError when k exceeds the number of training samples: another k is another measure, which the caller has to choose.
+    A vote weighs exp(s / temperature), as in the monitor of the released DCL and HCL code (k = 200,
+    temperature 0.5); with `temperature=None` every vote weighs the same. features: [n, d]; labels:
+    [n]; classes: their number (default: as labelled). Equal votes count for their share; which of
+    several training samples exactly as far away as the k-th may vote, `torch.topk` says. Raises
+    ValueError when k exceeds the number of training samples: another k is another measure, which
+    the caller has to choose.
     """
     check_features(train_features, train_labels, test_features, test_labels)
     n_train = len(train_features)
     if not 1 <= k <= n_train:
         raise ValueError(f"k must lie in 1..{n_train}, the number of training samples, got {k}")
     if temperature is not None and temperature <= 0:
-        raise ValueError(f"temperature must be positive, or None for equal votes, got {temperature}")
+        raise ValueError(
+            f"temperature must be positive, or None for equal votes, got {temperature}"
+        )
     lowest, labelled = (int(edge) for edge in torch.cat([train_labels, test_labels]).aminmax())
     if lowest < 0:
         raise ValueError(f"labels must be numbered from 0, got {lowest}")
     classes = labelled + 1 if classes is None else classes
     if classes <= labelled:
-        raise ValueError(f"classes must be at least {labelled + 1} with the labels given, got {classes}")
-    if classes > 100 * (n_train + len(test_labels)):  # the votes' table is as wide, and would fill the memory
-        raise ValueError(f"{classes} classes are far more than there are samples: number the classes 0, 1, ... without large gaps")
+        raise ValueError(
+            f"classes must be at least {labelled + 1} with the labels given, got {classes}"
+        )
+    if classes > 100 * (
+        n_train + len(test_labels)
+    ):  # the votes' table is as wide, and would fill the memory
+        raise ValueError(
+            f"{classes} classes are far more than there are samples: number the classes 0, 1, ... without large gaps"
+        )
     train = _unit(train_features)
     rows = max(1, accuracy.CHUNK // max(n_train, classes))
     counts = []
     for features, labels in zip(test_features.split(rows), test_labels.split(rows), strict=True):
         similarity, neighbour = (_unit(features) @ train.T).topk(k, dim=1)  # [rows, k]
-        # relative to the nearest: a factor common to all votes, which keeps exp finite at any temperature
-        weight = torch.ones_like(similarity) if temperature is None else ((similarity - similarity[:, :1]) / temperature).exp()
-        votes = weight.new_zeros(len(features), classes).scatter_add_(1, train_labels[neighbour], weight)
+        # relative to the nearest: a factor common to all votes, which keeps exp finite at any
+        # temperature
+        weight = (
+            torch.ones_like(similarity)
+            if temperature is None
+            else ((similarity - similarity[:, :1]) / temperature).exp()
+        )
+        votes = weight.new_zeros(len(features), classes).scatter_add_(
+            1, train_labels[neighbour], weight
+        )
         counts.append(accuracy.class_ranks(votes, labels))
     above, tied = (torch.cat(parts) for parts in zip(*counts, strict=True))
     return accuracy.mean_over_places(np.eye(1, classes)[0], above, tied)

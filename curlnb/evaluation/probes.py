@@ -1,4 +1,6 @@
-"""Linear probes: the `frozen` protocol, fitted to convergence, and the `released` one of the DCL and HCL code."""
+"""Linear probes: the `frozen` protocol, fitted to convergence, and the `released` one of the DCL
+and HCL code.
+"""
 
 import copy
 import itertools
@@ -16,16 +18,19 @@ from torch.nn import functional as F
 from curlnb.evaluation.accuracy import place_in_class, top_r
 from curlnb.evaluation.features import check_features, extract_features
 
-# scikit-learn is imported where it is used: it takes seconds, and most of the evaluation does without.
+# scikit-learn is imported where it is used: it takes seconds, and most of the evaluation does
+# without.
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a linear probe found. accuracy, top5: shares of the test set (top5 with fewer than five classes is 1).
+    """What a linear probe found. accuracy, top5: shares of the test set (top5 with fewer than five
+    classes is 1).
 
-    protocol: "frozen" or "released"; iterations: of the solver, or optimiser steps; C: inverse strength of the L2 penalty ("frozen");
-    drift: how far the released protocol moved the batch norms' running means, in root mean square over channels, in units of
-    their running standard deviations before; seconds: wall time, left out when two results are compared.
+    protocol: "frozen" or "released"; iterations: of the solver, or optimiser steps; C: inverse
+    strength of the L2 penalty ("frozen"); drift: how far the released protocol moved the batch
+    norms' running means, in root mean square over channels, in units of their running standard
+    deviations before; seconds: wall time, left out when two results are compared.
     """
 
     protocol: str
@@ -45,15 +50,18 @@ def linear_probe(
     *,
     C: float | str = 1.0,
 ) -> ProbeResult:
-    """The `frozen` protocol: multinomial logistic regression on features of an encoder in evaluation mode, fitted to convergence.
+    """The `frozen` protocol: multinomial logistic regression on features of an encoder in
+    evaluation mode, fitted to convergence.
 
-    Features are standardised with the training set's mean and standard deviation; the loss is scikit-learn's
-    C sum_i cross-entropy_i + |W|^2 / 2. C = 1 is fixed in advance and the same for every method compared; `C="cv"` chooses it from
-    1e-4..1e2 by cross-validation within the training set (5 folds, stratified; the smallest of equals). The test set chooses
-    nothing. For the probe of the released code, which needs images, see `released_probe`.
+    Features are standardised with the training set's mean and standard deviation; the loss is
+    scikit-learn's C sum_i cross-entropy_i + |W|^2 / 2. C = 1 is fixed in advance and the same for
+    every method compared; `C="cv"` chooses it from 1e-4..1e2 by cross-validation within the
+    training set (5 folds, stratified; the smallest of equals). The test set chooses nothing. For
+    the probe of the released code, which needs images, see `released_probe`.
 
-    features: [n, d]; labels: [n], any integers. float64, on the features' own CUDA device through scikit-learn's array API, otherwise
-    on the CPU; the fit holds a few n x classes matrices. Raises ValueError for fewer than two classes or a test class not trained on.
+    features: [n, d]; labels: [n], any integers. float64, on the features' own CUDA device through
+    scikit-learn's array API, otherwise on the CPU; the fit holds a few n x classes matrices. Raises
+    ValueError for fewer than two classes or a test class not trained on.
     """
     start = time.perf_counter()
     check_features(train_features, train_labels, test_features, test_labels)
@@ -64,10 +72,14 @@ def linear_probe(
     names, y = torch.unique(train_labels, return_inverse=True)
     y_test = torch.searchsorted(names, test_labels).clamp(max=len(names) - 1)
     if len(names) < 2:
-        raise ValueError(f"a linear probe needs at least 2 classes, the training labels hold only {names.tolist()}")
+        raise ValueError(
+            f"a linear probe needs at least 2 classes, the training labels hold only {names.tolist()}"
+        )
     if not torch.equal(names[y_test], test_labels):
         unknown = int(test_labels[names[y_test] != test_labels][0])
-        raise ValueError(f"class {unknown} is among the test labels, but not among the training labels")
+        raise ValueError(
+            f"class {unknown} is among the test labels, but not among the training labels"
+        )
     if C == "cv":
         C = _cross_validated_C(train_features, y)
     if isinstance(C, str) or not 0 < C < math.inf:
@@ -86,9 +98,11 @@ def linear_probe(
 
 
 def linear_classifier(train_features: Tensor, train_labels: Tensor, *, C: float = 1.0) -> Tensor:
-    """The `frozen` protocol's classifier itself (see `linear_probe`): [K, d + 1] in float64, on raw features, the bias as last column.
+    """The `frozen` protocol's classifier itself (see `linear_probe`): [K, d + 1] in float64, on raw
+    features, the bias as last column.
 
-    Scores are `features_with_a_one @ classifier.T`; `average_accuracy` and `top_r` take them. labels: [n] in 0..K-1, all of them present.
+    Scores are `features_with_a_one @ classifier.T`; `average_accuracy` and `top_r` take them.
+    labels: [n] in 0..K-1, all of them present.
     """
     check_features(train_features, train_labels)
     if len(torch.unique(train_labels)) != int(train_labels.max()) + 1:
@@ -114,13 +128,20 @@ def _environment_variable(name: str, value: str) -> Iterator[None]:
 def _cross_validated_C(features: Tensor, y: Tensor) -> float:
     folds, grid = 5, [10.0**power for power in range(-4, 3)]
     if int(torch.bincount(y).min()) < folds:
-        raise ValueError(f'C="cv" needs at least {folds} training samples of every class, the smallest has {int(torch.bincount(y).min())}')
+        raise ValueError(
+            f'C="cv" needs at least {folds} training samples of every class, the smallest has {int(torch.bincount(y).min())}'
+        )
     fold = place_in_class(y) % folds
     accuracy = torch.zeros(len(grid))
     for held_out, (i, C) in itertools.product(range(folds), enumerate(grid)):
         rest, held = fold != held_out, fold == held_out
         classifier, _ = _logistic(features[rest], y[rest], C)
-        accuracy[i] += top_r(_with_one(features[held]).to(classifier), y[held].to(classifier.device), 1, classifier=classifier)
+        accuracy[i] += top_r(
+            _with_one(features[held]).to(classifier),
+            y[held].to(classifier.device),
+            1,
+            classifier=classifier,
+        )
     return grid[int(accuracy.argmax())]
 
 
@@ -128,31 +149,42 @@ def _with_one(features: Tensor) -> Tensor:
     return F.pad(features, (0, 1), value=1.0)
 
 
-def _logistic(features: Tensor, y: Tensor, C: float, *, array_api: bool | None = None) -> tuple[Tensor, int]:
-    """Fits the probe to y in 0..K-1. Returns its weights on raw features with the bias as last column, float64 [K, d + 1], and the
-    solver's iterations. array_api: hand scikit-learn the tensors themselves (default: where they are on a CUDA device).
+def _logistic(
+    features: Tensor, y: Tensor, C: float, *, array_api: bool | None = None
+) -> tuple[Tensor, int]:
+    """Fits the probe to y in 0..K-1. Returns its weights on raw features with the bias as last
+    column, float64 [K, d + 1], and the solver's iterations. array_api: hand scikit-learn the
+    tensors themselves (default: where they are on a CUDA device).
     """
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=C, max_iter=1000)
     if array_api is None:
-        array_api = features.is_cuda and model.__sklearn_tags__().array_api_support  # scikit-learn 1.9 and later
+        array_api = (
+            features.is_cuda and model.__sklearn_tags__().array_api_support
+        )  # scikit-learn 1.9 and later
     if not array_api:
         features, y = features.cpu(), y.cpu()
     x = features.double()
     std, mean = torch.std_mean(x, dim=0, correction=0)
-    std = torch.where(std > 1e-6 * x.abs().amax(0), std, 1.0)  # where a feature varies by no more than rounding, leave it small
+    std = torch.where(
+        std > 1e-6 * x.abs().amax(0), std, 1.0
+    )  # where a feature varies by no more than rounding, leave it small
     x = (x - mean) / std
     if array_api:
-        # scikit-learn asks for this variable. It is set for the fit alone: scipy, seeing it at import, would change everywhere.
+        # scikit-learn asks for this variable. It is set for the fit alone: scipy, seeing it at
+        # import, would change everywhere.
         with _environment_variable("SCIPY_ARRAY_API", "1"), config_context(array_api_dispatch=True):
             model.fit(x, y)
     else:
         model.fit(x.numpy(), y.numpy())
     weight, bias = torch.as_tensor(model.coef_), torch.as_tensor(model.intercept_)
     if len(weight) == 1:  # two classes: one row, the second class's score relative to the first
-        weight, bias = torch.cat([torch.zeros_like(weight), weight]), torch.cat([torch.zeros_like(bias), bias])
+        weight, bias = (
+            torch.cat([torch.zeros_like(weight), weight]),
+            torch.cat([torch.zeros_like(bias), bias]),
+        )
     weight = weight / std
     return torch.cat([weight, (bias - weight @ mean)[:, None]], dim=1), int(model.n_iter_[0])
 
@@ -172,29 +204,41 @@ def released_probe(
     lr: float = 1e-3,
     weight_decay: float = 1e-6,
 ) -> ProbeResult:
-    """The `released` protocol: the linear evaluation of the released DCL and HCL code, whose published numbers it belongs to.
+    """The `released` protocol: the linear evaluation of the released DCL and HCL code, whose
+    published numbers it belongs to.
 
-    A linear layer on the encoder's raw features is trained by Adam on augmented images while the encoder stands in training mode: its
-    weights stay, but its batch norms use each batch's statistics and their running statistics drift towards the augmented training
-    images. The test pass is in evaluation mode, with the drifted statistics. The last epoch is reported, never the best. It works
-    on a copy: the encoder given is left as it was.
+    A linear layer on the encoder's raw features is trained by Adam on augmented images while the
+    encoder stands in training mode: its weights stay, but its batch norms use each batch's
+    statistics and their running statistics drift towards the augmented training images. The test
+    pass is in evaluation mode, with the drifted statistics. The last epoch is reported, never the
+    best. It works on a copy: the encoder given is left as it was.
 
-    images: [n, c, h, w]; labels: [n] in 0..C-1; augment(images, generator): the training augmentation, to what the encoder takes;
-    transform: the same for test images, without augmentation; lr, weight_decay: Adam's (weight decay coupled, on the layer alone).
+    images: [n, c, h, w]; labels: [n] in 0..C-1; augment(images, generator): the training
+    augmentation, to what the encoder takes; transform: the same for test images, without
+    augmentation; lr, weight_decay: Adam's (weight decay coupled, on the layer alone).
     """
     if epochs < 1 or batch < 1 or len(train_images) == 0:
-        raise ValueError(f"epochs, batch and training images must be at least 1, got {epochs}, {batch}, {len(train_images)}")
+        raise ValueError(
+            f"epochs, batch and training images must be at least 1, got {epochs}, {batch}, {len(train_images)}"
+        )
     start = time.perf_counter()
     given, encoder = encoder, copy.deepcopy(encoder)
     classes, device = int(train_labels.max()) + 1, train_images.device
     d = extract_features(encoder, train_images[:1], transform=transform).shape[1]
     # torch's own start for a linear layer, drawn from the generator given
-    initial = (2 * torch.rand(classes, d + 1, generator=generator, device=generator.device) - 1) / math.sqrt(d)
-    weight, bias = initial[:, :d].to(device).clone().requires_grad_(), initial[:, d].to(device).clone().requires_grad_()
+    initial = (
+        2 * torch.rand(classes, d + 1, generator=generator, device=generator.device) - 1
+    ) / math.sqrt(d)
+    weight, bias = (
+        initial[:, :d].to(device).clone().requires_grad_(),
+        initial[:, d].to(device).clone().requires_grad_(),
+    )
     optimiser = torch.optim.Adam([weight, bias], lr=lr, weight_decay=weight_decay)
     encoder.train()
     for _ in range(epochs):
-        order = torch.randperm(len(train_images), generator=generator, device=generator.device).to(device)
+        order = torch.randperm(len(train_images), generator=generator, device=generator.device).to(
+            device
+        )
         for rows in order.split(batch):
             with torch.no_grad():
                 features = encoder(augment(train_images[rows], generator)).flatten(1)
@@ -202,10 +246,16 @@ def released_probe(
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-    scores = F.linear(extract_features(encoder, test_images, transform=transform, batch=batch), weight, bias).detach()
+    scores = F.linear(
+        extract_features(encoder, test_images, transform=transform, batch=batch), weight, bias
+    ).detach()
     before, after = dict(given.named_buffers()), dict(encoder.named_buffers())
     norms = [name.removesuffix("running_mean") for name in before if name.endswith("running_mean")]
-    drift = [(after[norm + "running_mean"] - before[norm + "running_mean"]) ** 2 / (before[norm + "running_var"] + 1e-5) for norm in norms]
+    drift = [
+        (after[norm + "running_mean"] - before[norm + "running_mean"]) ** 2
+        / (before[norm + "running_var"] + 1e-5)
+        for norm in norms
+    ]
     return ProbeResult(
         protocol="released",
         accuracy=top_r(scores, test_labels, 1),

@@ -23,11 +23,13 @@ def tr_accuracy(
     tasks: int = 100,
     C: float = 1.0,
 ) -> tuple[float, float]:
-    """Accuracy of a trained linear classifier on average k-way tasks (TR of arora2019, Table 1), and its standard error.
+    """Accuracy of a trained linear classifier on average k-way tasks (TR of arora2019, Table 1),
+    and its standard error.
 
-    Each task is k classes drawn with `generator`, uniformly and distinct, with a `linear_probe` of its own, fitted and tested on these
-    classes alone. The standard error is that of sampling tasks; it is 0 where there are no more than `tasks` of them and
-    all are taken, k = C among them. features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer than two tasks, or
+    Each task is k classes drawn with `generator`, uniformly and distinct, with a `linear_probe` of
+    its own, fitted and tested on these classes alone. The standard error is that of sampling tasks;
+    it is 0 where there are no more than `tasks` of them and all are taken, k = C among them.
+    features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer than two tasks, or
     classes that differ between training and test set.
     """
     check_features(train_features, train_labels, test_features, test_labels)
@@ -35,19 +37,34 @@ def tr_accuracy(
     if not torch.equal(names, torch.unique(test_labels)):
         raise ValueError("training and test labels must hold the same classes")
     if not 2 <= k <= len(names) or tasks < 2:
-        raise ValueError(f"k must lie in 2..{len(names)}, the number of classes, and tasks be at least 2, got {k} and {tasks}")
+        raise ValueError(
+            f"k must lie in 2..{len(names)}, the number of classes, and tasks be at least 2, got {k} and {tasks}"
+        )
     exhaustive = math.comb(len(names), k) <= tasks
     chosen: list[Sequence[int]] = (
         list(itertools.combinations(range(len(names)), k))
         if exhaustive
-        else [torch.randperm(len(names), generator=generator, device=generator.device)[:k].tolist() for _ in range(tasks)]
+        else [
+            torch.randperm(len(names), generator=generator, device=generator.device)[:k].tolist()
+            for _ in range(tasks)
+        ]
     )
     accuracy = []
     for task in chosen:
         among = names[torch.tensor(task, device=names.device)]
         train, test = torch.isin(train_labels, among), torch.isin(test_labels, among)
-        accuracy.append(linear_probe(train_features[train], train_labels[train], test_features[test], test_labels[test], C=C).accuracy)
-    return float(np.mean(accuracy)), 0.0 if exhaustive else float(np.std(accuracy, ddof=1) / math.sqrt(tasks))
+        accuracy.append(
+            linear_probe(
+                train_features[train],
+                train_labels[train],
+                test_features[test],
+                test_labels[test],
+                C=C,
+            ).accuracy
+        )
+    return float(np.mean(accuracy)), 0.0 if exhaustive else float(
+        np.std(accuracy, ddof=1) / math.sqrt(tasks)
+    )
 
 
 def svm_cross_validation(
@@ -59,11 +76,13 @@ def svm_cross_validation(
     inner: int = 5,
     Cs: Sequence[float] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3),
 ) -> tuple[float, float]:
-    """Nested cross-validation of a support vector machine with an RBF kernel, as InfoGraph and robinson2021 (5.2) probe graphs.
+    """Nested cross-validation of a support vector machine with an RBF kernel, as InfoGraph and
+    robinson2021 (5.2) probe graphs.
 
-    `outer` stratified folds, shuffled with `generator`, give the test accuracies; within each training part `inner` folds choose C.
-    features: [n, d], used as they are; labels: [n]. Returns the accuracies' mean and standard deviation over the outer folds. Raises
-    ValueError when a class has fewer samples than there are outer folds.
+    `outer` stratified folds, shuffled with `generator`, give the test accuracies; within each
+    training part `inner` folds choose C. features: [n, d], used as they are; labels: [n]. Returns
+    the accuracies' mean and standard deviation over the outer folds. Raises ValueError when a class
+    has fewer samples than there are outer folds.
     """
     from sklearn import config_context
     from sklearn.model_selection import StratifiedKFold
@@ -72,25 +91,35 @@ def svm_cross_validation(
     check_features(features, labels)
     smallest = int(torch.unique(labels, return_counts=True)[1].min())
     if smallest < outer or outer < 2:
-        raise ValueError(f"outer must lie in 2..{smallest}, the samples of the smallest class, got {outer}")
+        raise ValueError(
+            f"outer must lie in 2..{smallest}, the samples of the smallest class, got {outer}"
+        )
     seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
     x, y = features.cpu().numpy(), labels.cpu().numpy()
     wide = features.cpu().double()
-    square = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist").square().numpy()  # [n, n], once for all folds and C
+    square = (
+        torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist").square().numpy()
+    )  # [n, n], once for all folds and C
 
     def kernels(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gamma = 1.0 / max(x.shape[1] * float(x[train].var()), 1e-30)  # scikit-learn's gamma="scale"
-        return np.exp(-gamma * square[np.ix_(train, train)]), np.exp(-gamma * square[np.ix_(test, train)])
+        return np.exp(-gamma * square[np.ix_(train, train)]), np.exp(
+            -gamma * square[np.ix_(test, train)]
+        )
 
     def accuracies(train: np.ndarray, test: np.ndarray, choices: Sequence[float]) -> np.ndarray:
         own, across = kernels(train, test)
-        with config_context(skip_parameter_validation=True):  # an eighth of the time: these are small problems, and many
+        with config_context(
+            skip_parameter_validation=True
+        ):  # an eighth of the time: these are small problems, and many
             fitted = (SVC(C=C, kernel="precomputed").fit(own, y[train]) for C in choices)
             return np.array([(svm.predict(across) == y[test]).mean() for svm in fitted])
 
     accuracy = []
     for train, test in StratifiedKFold(outer, shuffle=True, random_state=seed).split(x, y):
         folds = StratifiedKFold(inner).split(x[train], y[train])
-        chosen = np.mean([accuracies(train[fit], train[held_out], Cs) for fit, held_out in folds], axis=0).argmax()
+        chosen = np.mean(
+            [accuracies(train[fit], train[held_out], Cs) for fit, held_out in folds], axis=0
+        ).argmax()
         accuracy.append(accuracies(train, test, [Cs[chosen]])[0])
     return float(np.mean(accuracy)), float(np.std(accuracy))

@@ -1,4 +1,6 @@
-"""One module a family of experiments; each experiment is a function from keyword arguments to a flat dict of metrics."""
+"""One module a family of experiments; each experiment is a function from keyword arguments to a
+flat dict of metrics.
+"""
 
 import importlib
 import pkgutil
@@ -8,6 +10,14 @@ from curlnb.runs.experiment import Experiment
 
 def all_experiments() -> list[Experiment]:
     """Every experiment of every module here, by name."""
-    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-    found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Experiment)}
+    modules = [
+        importlib.import_module(f"{__name__}.{module.name}")
+        for module in pkgutil.iter_modules(__path__)
+    ]
+    found = {
+        value.name: value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Experiment)
+    }
     return [found[name] for name in sorted(found)]

@@ -1,4 +1,6 @@
-"""Control from pixels: what contrastive features know of the simulator's state, and the agent of chuang2020, Section 5.4, Table 3."""
+"""Control from pixels: what contrastive features know of the simulator's state, and the agent of
+chuang2020, Section 5.4, Table 3.
+"""
 
 import copy
 import time
@@ -14,7 +16,15 @@ from curlnb.data.control_frames import CROP, STACK
 from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.settings import Optimisation, limited
 from curlnb.models.encoders import momentum_update
-from curlnb.models.sac import Agent, Convolutions, Learner, PixelEncoder, bilinear_loss, initialise, pixels
+from curlnb.models.sac import (
+    Agent,
+    Convolutions,
+    Learner,
+    PixelEncoder,
+    bilinear_loss,
+    initialise,
+    pixels,
+)
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
@@ -27,14 +37,17 @@ PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)  # of the readout, pe
 
 
 def _simulator(parameters: dict[str, Any]) -> str:
-    """Stands for the data's digest: frames are a function of the simulator's version, the task and seeds."""
+    """Stands for the data's digest: frames are a function of the simulator's version, the task and
+    seeds.
+    """
     return "noise" if environment.dry() else "dm-control 1.0.50, mujoco 3.17.0"
 
 
 @dataclass(frozen=True)
 class CropContrast:
-    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1): `sac.bilinear_loss`'s; sphere_floor: its floor is
-    "sphere", else 0."""
+    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1):
+    `sac.bilinear_loss`'s; sphere_floor: its floor is "sphere", else 0.
+    """
 
     tau_plus: float = 0.0
     positives: int = 1
@@ -51,8 +64,9 @@ class CropContrast:
 
 @dataclass(frozen=True)
 class FrameEncoder:
-    """What reads frames. filters, of each of `layers` convolutions; features: the length of what they give; shrink: of the frames
-    (`control_frames.Environment`)."""
+    """What reads frames. filters, of each of `layers` convolutions; features: the length of what
+    they give; shrink: of the frames (`control_frames.Environment`).
+    """
 
     filters: int = 32
     layers: int = 4
@@ -70,8 +84,9 @@ class FrameEncoder:
 
 @dataclass(frozen=True)
 class Beginnings:
-    """Beginnings of episodes of a random policy, the same for every seed. episodes: that are trained on; held_out: that are tested on;
-    steps: actions of each."""
+    """Beginnings of episodes of a random policy, the same for every seed. episodes: that are
+    trained on; held_out: that are tested on; steps: actions of each.
+    """
 
     episodes: int = 100
     steps: int = 10
@@ -100,56 +115,97 @@ def representation(
     optimisation: Optimisation = Optimisation(epochs=5, batch=64, weight_decay=0.0),
     encoder_rate: float = 0.05,
 ) -> dict[str, Any]:
-    """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then read the state out linearly.
+    """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then
+    read the state out linearly.
 
-    The seed draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained. encoder_rate: of the momentum copy.
-    The readout is ridge regression with its penalty chosen on the training episodes; it sees centre crops.
-    Returns r2, r2_positions, r2_velocities: the share of the variance of the held-out states that is explained, coordinates scaled to
-    variance 1 (see `explained`); if trained, loss and clamped of the last epoch.
+    The seed draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained.
+    encoder_rate: of the momentum copy. The readout is ridge regression with its penalty chosen on
+    the training episodes; it sees centre crops. Returns r2, r2_positions, r2_velocities: the share
+    of the variance of the held-out states that is explained, coordinates scaled to variance 1 (see
+    `explained`); if trained, loss and clamped of the last epoch.
     """
-    frames, optimisation = limited(frames, episodes=3, steps=6, held_out=2), limited(optimisation, batch=4)
+    frames, optimisation = (
+        limited(frames, episodes=3, steps=6, held_out=2),
+        limited(optimisation, batch=4),
+    )
     data, test = (
-        control_frames.random_episodes(task, count, frames.steps, first, reader.shrink, dry=environment.dry())
+        control_frames.random_episodes(
+            task, count, frames.steps, first, reader.shrink, dry=environment.dry()
+        )
         for count, first in ((frames.episodes, 0), (frames.held_out, HELD_OUT))
     )
     size, trunk = reader.size, reader.convolutions()
-    model = _WithMomentum(PixelEncoder(trunk, trunk.width, reader.features), reader.features).to(run.device)
+    model = _WithMomentum(PixelEncoder(trunk, trunk.width, reader.features), reader.features).to(
+        run.device
+    )
     generator = torch.Generator(run.device).manual_seed(seed)
     seen_in_training = replace(data, frames=data.frames.to(run.device))
 
     def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         observed = seen_in_training.stacks(index)
-        query, *keys = (control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives))
+        query, *keys = (
+            control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives)
+        )
         momentum_update(model.momentum, model.encoder, encoder_rate)
         with torch.no_grad():
             seen = torch.stack([model.momentum(key) for key in keys])
-        value, clamped = bilinear_loss(model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor)
+        value, clamped = bilinear_loss(
+            model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor
+        )
         return value, {"clamped": clamped}
 
-    log = train_by(optimisation, run, model, step, samples=len(data), seed=seed, generator=generator)
-    seen, seen_test = (frame_features(model.encoder, part, size, run.device) for part in (data, test))
+    log = train_by(
+        optimisation, run, model, step, samples=len(data), seed=seed, generator=generator
+    )
+    seen, seen_test = (
+        frame_features(model.encoder, part, size, run.device) for part in (data, test)
+    )
     metrics: dict[str, Any] = {}
-    for name, kinds in (("r2", ("positions", "velocities")), ("r2_positions", ("positions",)), ("r2_velocities", ("velocities",))):
+    for name, kinds in (
+        ("r2", ("positions", "velocities")),
+        ("r2_positions", ("positions",)),
+        ("r2_velocities", ("velocities",)),
+    ):
         # states at the last frame of every stack, [observations, .]
-        known, wanted = (torch.cat([getattr(part, kind)[:, STACK - 1 :].flatten(0, 1) for kind in kinds], 1) for part in (data, test))
+        known, wanted = (
+            torch.cat([getattr(part, kind)[:, STACK - 1 :].flatten(0, 1) for kind in kinds], 1)
+            for part in (data, test)
+        )
         metrics[name] = explained(seen, known, seen_test, wanted)
     return metrics | {name: curve[-1] for name, curve in log.items()}
 
 
 @torch.no_grad()
-def frame_features(encoder: nn.Module, part: control_frames.Episodes, size: int, device: torch.device, batch: int = 200) -> Tensor:
-    """Features of all observations, their centre cropped to `size`, [observations, features] on the CPU."""
+def frame_features(
+    encoder: nn.Module,
+    part: control_frames.Episodes,
+    size: int,
+    device: torch.device,
+    batch: int = 200,
+) -> Tensor:
+    """Features of all observations, their centre cropped to `size`, [observations, features] on the
+    CPU.
+    """
     encoder.eval()
     pieces = torch.arange(len(part)).split(batch)
-    return torch.cat([encoder(control_frames.centre_crop(part.stacks(piece).to(device), size)).cpu() for piece in pieces])
+    return torch.cat(
+        [
+            encoder(control_frames.centre_crop(part.stacks(piece).to(device), size)).cpu()
+            for piece in pieces
+        ]
+    )
 
 
-def explained(train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5) -> float:
-    """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y [n, s] explains; at most 1.
+def explained(
+    train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5
+) -> float:
+    """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y
+    [n, s] explains; at most 1.
 
-    Coordinates of y are divided by their standard deviations on the test set, x by those on the training set; 0 is the test set's mean.
-    Coordinates that hardly move there (standard deviation below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of
-    the training set, so that frames of an episode, which resemble each other, are left out together.
+    Coordinates of y are divided by their standard deviations on the test set, x by those on the
+    training set; 0 is the test set's mean. Coordinates that hardly move there (standard deviation
+    below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of the training
+    set, so that frames of an episode, which resemble each other, are left out together.
     """
     scale = test_y.double().std(0, correction=0)
     moves = scale > 1e-4
@@ -166,7 +222,9 @@ def explained(train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, 
 
 
 def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """Predictions at `at` [m, d] of ridge regressions with an intercept, one a penalty (times the number of samples): [penalties, m, s]."""
+    """Predictions at `at` [m, d] of ridge regressions with an intercept, one a penalty (times the
+    number of samples): [penalties, m, s].
+    """
     u, s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)
     shrunk = s / (s.square() + len(x) * PENALTIES[:, None])  # [penalties, r]
     return y.mean(0) + (at - x.mean(0)) @ v.T @ (shrunk[:, :, None] * (u.T @ (y - y.mean(0))))
@@ -176,9 +234,10 @@ def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
 class Practice:
     """How long the agent acts, learns and is measured.
 
-    environment_steps: of the simulator (actions times the task's repeat); evaluate_every: simulator steps between evaluations, at ends of
-    episodes; episodes: in an evaluation, by the policy's mean; initial: random actions before learning begins; batch: transitions an
-    update; capacity: frames of the replay buffer.
+    environment_steps: of the simulator (actions times the task's repeat); evaluate_every: simulator
+    steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's
+    mean; initial: random actions before learning begins; batch: transitions an update; capacity:
+    frames of the replay buffer.
     """
 
     environment_steps: int = 100_000
@@ -203,26 +262,41 @@ def curl_sac(
 ) -> dict[str, Any]:
     """Train the agent on a task, from pixels.
 
-    contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The learning rate is the task's
-    (`control_frames.TASKS`). A killed run goes on from the end of an episode.
-    Returns, as shares of the largest possible return 1,000: score (of the last evaluation), score_curve, training_curve (an episode each,
-    of the policy's random actions) and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps of
-    score_curve; clamped, the mean share of anchors on the floor over the last tenth of the updates.
+    contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The
+    learning rate is the task's (`control_frames.TASKS`). A killed run goes on from the end of an
+    episode.
+    Returns, as shares of the largest possible return 1,000: score (of the last evaluation),
+    score_curve, training_curve (an episode each, of the policy's random actions) and random (a
+    random policy's, on the evaluation's episodes); steps_curve, the simulator steps of score_curve;
+    clamped, the mean share of anchors on the floor over the last tenth of the updates.
     """
     few = 12 * control_frames.task_named(task).repeat
-    practice = limited(practice, environment_steps=few, evaluate_every=1, episodes=1, initial=6, batch=4)
-    world, size, trunk = control_frames.make(task, shrink=reader.shrink), reader.size, reader.convolutions()
+    practice = limited(
+        practice, environment_steps=few, evaluate_every=1, episodes=1, initial=6, batch=4
+    )
+    world, size, trunk = (
+        control_frames.make(task, shrink=reader.shrink),
+        reader.size,
+        reader.convolutions(),
+    )
     repeat, actions = world.task.repeat, world.task.actions
-    agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=reader.features).to(run.device)
+    agent = Agent(trunk, trunk.width, actions, hidden=hidden, features=reader.features).to(
+        run.device
+    )
     learner = Learner(agent, lr=world.task.lr)
     total = practice.environment_steps // repeat
     frames = total + total * repeat // control_frames.STEPS + 2  # all there will be
-    replay = control_frames.Replay(min(practice.capacity, frames), actions, control_frames.FRAME // reader.shrink, run.device)
+    replay = control_frames.Replay(
+        min(practice.capacity, frames), actions, control_frames.FRAME // reader.shrink, run.device
+    )
     generator = torch.Generator(run.device).manual_seed(seed)
     draws = np.random.default_rng(seed)
 
     def measure(policy: Any) -> float:
-        returns = [play(world, policy, EVALUATION + 1_000 * seed + number) for number in range(practice.episodes)]
+        returns = [
+            play(world, policy, EVALUATION + 1_000 * seed + number)
+            for number in range(practice.episodes)
+        ]
         return sum(returns) / len(returns) / MOST
 
     def mean_policy(observed: Tensor) -> np.ndarray:
@@ -244,7 +318,13 @@ def curl_sac(
             if so_far.done < practice.initial:
                 action = draws.uniform(-1, 1, actions)
             else:
-                told = _learn(learner, replay.sample(practice.batch, generator), size, generator, loss if contrastive else None)
+                told = _learn(
+                    learner,
+                    replay.sample(practice.batch, generator),
+                    size,
+                    generator,
+                    loss if contrastive else None,
+                )
                 clamped.append(told.get("clamped", torch.zeros((), device=run.device)))
                 seen = control_frames.centre_crop(torch.cat(stack)[None].to(run.device), size)
                 action = agent.act(seen, generator)[0].cpu().numpy()
@@ -275,7 +355,9 @@ def curl_sac(
 
 @dataclass
 class _SoFar:
-    """Where an agent's training stands at the end of an episode: scores and the simulator steps of each, returns, actions and episodes."""
+    """Where an agent's training stands at the end of an episode: scores and the simulator steps of
+    each, returns, actions and episodes.
+    """
 
     random: float
     scores: list[float]
@@ -285,20 +367,42 @@ class _SoFar:
     episode: int = 0
 
 
-REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")  # the tensors of a replay buffer
+REPLAYED = (
+    "frames",
+    "action",
+    "reward",
+    "discount",
+    "age",
+    "usable",
+)  # the tensors of a replay buffer
 
 
 def _state(
-    so_far: _SoFar, clamped: list[Tensor], learner: Learner, replay: control_frames.Replay, generator: torch.Generator, draws: Any
+    so_far: _SoFar,
+    clamped: list[Tensor],
+    learner: Learner,
+    replay: control_frames.Replay,
+    generator: torch.Generator,
+    draws: Any,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything that decides the rest of a training, between two episodes, as tensors and JSON. An episode follows from its seed."""
+    """Everything that decides the rest of a training, between two episodes, as tensors and JSON. An
+    episode follows from its seed.
+    """
     tensors = {f"agent/{name}": tensor for name, tensor in learner.agent.state_dict().items()}
     for name, optimizer in learner.optimizers.items():
         for index, values in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{name}/{index}/{key}": value for key, value in values.items()}
     tensors |= {f"replay/{name}": getattr(replay, name) for name in REPLAYED}
-    tensors |= {"generator": generator.get_state(), "clamped": torch.stack(clamped) if clamped else torch.zeros(0)}
-    return tensors, {"so_far": asdict(so_far), "next": replay.next, "steps": learner.steps, "draws": draws.bit_generator.state}
+    tensors |= {
+        "generator": generator.get_state(),
+        "clamped": torch.stack(clamped) if clamped else torch.zeros(0),
+    }
+    return tensors, {
+        "so_far": asdict(so_far),
+        "next": replay.next,
+        "steps": learner.steps,
+        "draws": draws.bit_generator.state,
+    }
 
 
 def _restore(
@@ -310,14 +414,18 @@ def _restore(
     draws: Any,
 ) -> list[Tensor]:
     """Put everything back as `_state` found it. Returns the shares on the floor so far."""
-    learner.agent.load_state_dict({name.removeprefix("agent/"): t for name, t in tensors.items() if name.startswith("agent/")})
+    learner.agent.load_state_dict(
+        {name.removeprefix("agent/"): t for name, t in tensors.items() if name.startswith("agent/")}
+    )
     for name, optimizer in learner.optimizers.items():
         found: dict[int, dict[str, Tensor]] = {}
         for path, tensor in tensors.items():
             if path.startswith(f"optimizer/{name}/"):
                 index, key = path.split("/")[2:]
                 found.setdefault(int(index), {})[key] = tensor
-        optimizer.load_state_dict({"state": found, "param_groups": optimizer.state_dict()["param_groups"]})
+        optimizer.load_state_dict(
+            {"state": found, "param_groups": optimizer.state_dict()["param_groups"]}
+        )
     for name in REPLAYED:
         getattr(replay, name).copy_(tensors[f"replay/{name}"])
     replay.next, learner.steps = state["next"], state["steps"]
@@ -327,14 +435,22 @@ def _restore(
 
 
 def _learn(
-    learner: Learner, batch: control_frames.Batch, size: int, generator: torch.Generator, loss: CropContrast | None
+    learner: Learner,
+    batch: control_frames.Batch,
+    size: int,
+    generator: torch.Generator,
+    loss: CropContrast | None,
 ) -> dict[str, Tensor]:
-    """One update of everything; the query of the contrastive loss is the critics' crop, its keys are others."""
+    """One update of everything; the query of the contrastive loss is the critics' crop, its keys
+    are others.
+    """
 
     def crop(frames: Tensor) -> Tensor:
         return pixels(control_frames.random_crop(frames, size, generator))
 
-    cropped = control_frames.Batch(crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after))
+    cropped = control_frames.Batch(
+        crop(batch.observed), batch.action, batch.reward, batch.discount, crop(batch.after)
+    )
     told = learner.update(cropped, generator)
     if loss is not None:
         keys = torch.stack([crop(batch.observed) for _ in range(loss.positives)])

@@ -1,4 +1,6 @@
-"""Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and Appendix B)."""
+"""Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and
+Appendix B).
+"""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -23,8 +25,8 @@ OBJECTIVES = ("hard", "released")
 class NodeContrast:
     """The loss of nodes against graphs.
 
-    objective: "hard" is `losses.jsd_loss` with beta, tau_plus, weight_clip and weight_sign as there; beta = 0 is InfoGraph. "released" is
-    `released_loss`, which takes beta alone.
+    objective: "hard" is `losses.jsd_loss` with beta, tau_plus, weight_clip and weight_sign as
+    there; beta = 0 is InfoGraph. "released" is `released_loss`, which takes beta alone.
     """
 
     objective: str = "hard"
@@ -35,8 +37,12 @@ class NodeContrast:
 
     def __post_init__(self) -> None:
         check_known("objective", self.objective, OBJECTIVES)
-        if self.objective == "released" and (self.tau_plus != 0 or self.weight_clip != "rescale" or self.weight_sign != 1):
-            raise ValueError("objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out")
+        if self.objective == "released" and (
+            self.tau_plus != 0 or self.weight_clip != "rescale" or self.weight_sign != 1
+        ):
+            raise ValueError(
+                "objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out"
+            )
 
 
 @experiment(name="graphs.infograph", data=lambda parameters: graphs.digest(parameters["dataset"]))
@@ -51,19 +57,24 @@ def infograph(
     optimisation: Optimisation = Optimisation(epochs=200, batch=128),
     folds: int = 10,
 ) -> dict[str, Any]:
-    """Train GIN on all graphs of a set without their labels, then probe its graph features with an SVM by nested cross-validation.
+    """Train GIN on all graphs of a set without their labels, then probe its graph features with an
+    SVM by nested cross-validation.
 
-    width: of a layer, and layers: of GIN. epochs = 0 leaves the network untrained. The graphs are shuffled once, by the seed, into batches
-    that stay as they are, the last short one kept, as in the released code; their order within an epoch changes. folds: outer folds; the
-    seed draws them, so that arms of one seed are probed on the same folds.
-    Returns svm and svm_fold_sd (accuracy, a share; its standard deviation over folds), effective (see `effective_negatives`, on the first
-    batch); if trained also loss of the last epoch, with "hard" in its terms of Appendix B.2: loss = align + uniform - 2 log 2.
-    ValueError, before any training, where a class has fewer graphs than folds.
+    width: of a layer, and layers: of GIN. epochs = 0 leaves the network untrained. The graphs are
+    shuffled once, by the seed, into batches that stay as they are, the last short one kept, as in
+    the released code; their order within an epoch changes. folds: outer folds; the seed draws them,
+    so that arms of one seed are probed on the same folds.
+    Returns svm and svm_fold_sd (accuracy, a share; its standard deviation over folds), effective
+    (see `effective_negatives`, on the first batch); if trained also loss of the last epoch, with
+    "hard" in its terms of Appendix B.2: loss = align + uniform - 2 log 2. ValueError, before any
+    training, where a class has fewer graphs than folds.
     """
     data = _load(dataset, run.device)
     smallest = int(torch.bincount(data.labels).min())
     if smallest < folds:
-        raise ValueError(f"{dataset} has a class with {smallest} graphs, and {folds} folds need {folds} of each; use fewer folds")
+        raise ValueError(
+            f"{dataset} has a class with {smallest} graphs, and {folds} folds need {folds} of each; use fewer folds"
+        )
     parts = batches(data, optimisation.batch, seed)
     model = InfoGraph(data.x.shape[1], width, layers).to(run.device)
 
@@ -78,42 +89,80 @@ def infograph(
         align = F.softplus(-scores.detach().gather(1, part.batch[:, None])).mean()
         return value, {"align": align, "uniform": value.detach() - align + 2 * math.log(2)}
 
-    generator, cpu = torch.Generator(run.device).manual_seed(seed), torch.device("cpu")  # `parts` is a list
-    log = train_by(replace(optimisation, batch=1), run, model, step, samples=len(parts), seed=seed, generator=generator, order_on=cpu)
+    generator, cpu = (
+        torch.Generator(run.device).manual_seed(seed),
+        torch.device("cpu"),
+    )  # `parts` is a list
+    log = train_by(
+        replace(optimisation, batch=1),
+        run,
+        model,
+        step,
+        samples=len(parts),
+        seed=seed,
+        generator=generator,
+        order_on=cpu,
+    )
     model.eval()
     with torch.no_grad():
         scores = model(parts[0].x, parts[0].edges, parts[0].batch, len(parts[0]))
         sign = -1 if loss.objective == "released" else loss.weight_sign
         effective = effective_negatives(scores, parts[0].batch, loss.beta, loss.weight_clip, sign)
-        features = torch.cat([model.encoder(part.x, part.edges, part.batch, len(part))[1] for part in parts])
+        features = torch.cat(
+            [model.encoder(part.x, part.edges, part.batch, len(part))[1] for part in parts]
+        )
     labels = torch.cat([part.labels for part in parts])
-    accuracy, spread = evaluation.svm_cross_validation(features, labels, generator=torch.Generator().manual_seed(seed), outer=folds)
-    return {"svm": accuracy, "svm_fold_sd": spread, "effective": effective, **{name: curve[-1] for name, curve in log.items()}}
+    accuracy, spread = evaluation.svm_cross_validation(
+        features, labels, generator=torch.Generator().manual_seed(seed), outer=folds
+    )
+    return {
+        "svm": accuracy,
+        "svm_fold_sd": spread,
+        "effective": effective,
+        **{name: curve[-1] for name, curve in log.items()},
+    }
 
 
 def batches(data: graphs.Graphs, size: int, seed: int) -> list[graphs.Graphs]:
-    """The graphs in random order, `size` at a time. A last batch of one graph, which has no negatives, joins the one before it.
+    """The graphs in random order, `size` at a time. A last batch of one graph, which has no
+    negatives, joins the one before it.
 
     ValueError for a size or a set below 2, since a graph needs another one to be told from.
     """
     if size < 2 or len(data) < 2:
-        raise ValueError(f"a batch needs at least 2 graphs to contrast; got batch {size} and {len(data)} graphs")
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).to(data.labels.device)
+        raise ValueError(
+            f"a batch needs at least 2 graphs to contrast; got batch {size} and {len(data)} graphs"
+        )
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).to(
+        data.labels.device
+    )
     parts = list(order.split(size))
     if len(parts[-1]) == 1 and len(parts) > 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return [data.subset(part) for part in parts]
 
 
-def effective_negatives(scores: Tensor, own: Tensor, beta: float, weight_clip: str | None = "rescale", weight_sign: int = 1) -> float:
-    """How many other graphs the weights q of `losses.jsd_loss` leave in effect: exp of their entropy over their number, mean over nodes.
+def effective_negatives(
+    scores: Tensor,
+    own: Tensor,
+    beta: float,
+    weight_clip: str | None = "rescale",
+    weight_sign: int = 1,
+) -> float:
+    """How many other graphs the weights q of `losses.jsd_loss` leave in effect: exp of their
+    entropy over their number, mean over nodes.
 
-    scores: [nodes, graphs]; own: [nodes]. 1 where all weigh the same, as at beta = 0; 1 / (graphs - 1) where a single one counts.
+    scores: [nodes, graphs]; own: [nodes]. 1 where all weigh the same, as at beta = 0; 1 / (graphs -
+    1) where a single one counts.
     """
     mine = F.one_hot(own, scores.shape[1]).bool()
     seen = scores.double()
     if weight_clip == "rescale":
-        seen = 2 * seen / seen.masked_fill(mine, 0.0).abs().max().clamp_min(torch.finfo(torch.float32).eps)
+        seen = (
+            2
+            * seen
+            / seen.masked_fill(mine, 0.0).abs().max().clamp_min(torch.finfo(torch.float32).eps)
+        )
     elif weight_clip == "clamp":
         seen = seen.clamp(-2, 2)
     q = (weight_sign * beta * seen).masked_fill(mine, -math.inf).softmax(1)
@@ -121,11 +170,13 @@ def effective_negatives(scores: Tensor, own: Tensor, beta: float, weight_clip: s
 
 
 def released_loss(scores: Tensor, own: Tensor, beta: float) -> Tensor:
-    """The loss of the code released for robinson2021's graphs, faults included, without its loop over nodes. Returns the mean, 0-dim.
+    """The loss of the code released for robinson2021's graphs, faults included, without its loop
+    over nodes. Returns the mean, 0-dim.
 
-    scores: [nodes, graphs], own: [nodes]. Against `losses.jsd_loss`: tau+ is fixed at 1/2, and its term has the wrong sign, sp(T_own) is
-    added where Eq. 4 subtracts it; the weights e^{-2 beta T/max|T|} favour easy negatives; a node's own graph stays in sum and normaliser,
-    with score 0; the constant is subtracted for every pair. beta = 0 keeps tau+ and so is not InfoGraph.
+    scores: [nodes, graphs], own: [nodes]. Against `losses.jsd_loss`: tau+ is fixed at 1/2, and its
+    term has the wrong sign, sp(T_own) is added where Eq. 4 subtracts it; the weights e^{-2 beta
+    T/max|T|} favour easy negatives; a node's own graph stays in sum and normaliser, with score 0;
+    the constant is subtracted for every pair. beta = 0 keeps tau+ and so is not InfoGraph.
     """
     tau_plus, log_2 = 0.5, math.log(2)
     mine = F.one_hot(own, scores.shape[1]).bool()

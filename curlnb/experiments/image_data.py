@@ -1,4 +1,6 @@
-"""The images of an experiment: what it trains on, what classifiers are fitted on, and what they are measured on."""
+"""The images of an experiment: what it trains on, what classifiers are fitted on, and what they are
+measured on.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +20,9 @@ class ImageData:
     """Which images an experiment takes.
 
     dataset: a name of `datasets.names("images")`, or images of one's own (`datasets.from_folder`,
-    `datasets.from_arrays`). train_split: what is trained on, "train", or STL-10's "train+unlabeled". evaluate_on: "test", or
-    "validation", a fifth of the labelled training images held out from everything else, on which settings are chosen.
+    `datasets.from_arrays`). train_split: what is trained on, "train", or STL-10's
+    "train+unlabeled". evaluate_on: "test", or "validation", a fifth of the labelled training images
+    held out from everything else, on which settings are chosen.
     """
 
     dataset: str | OwnDataset = "cifar10-mini"
@@ -28,20 +31,40 @@ class ImageData:
 
     def __post_init__(self) -> None:
         if self.evaluate_on not in ("test", "validation"):
-            raise ValueError(f"evaluate_on {self.evaluate_on!r} is unknown; use 'test' or 'validation'")
+            raise ValueError(
+                f"evaluate_on {self.evaluate_on!r} is unknown; use 'test' or 'validation'"
+            )
 
     def labelled(self, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset]:
-        """The labelled training images, and those that are measured on, whole on `device` (ImageNet-100: 25 GB)."""
+        """The labelled training images, and those that are measured on, whole on `device`
+        (ImageNet-100: 25 GB).
+        """
         train = _split(self.dataset, "train", device)
-        return datasets.holdout(train, 0.2, seed=0) if self.evaluate_on == "validation" else (train, _split(self.dataset, "test", device))
+        return (
+            datasets.holdout(train, 0.2, seed=0)
+            if self.evaluate_on == "validation"
+            else (train, _split(self.dataset, "test", device))
+        )
 
-    def load(self, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset, datasets.Dataset]:
-        """What is trained on, what the classifiers are fitted on, and what they are measured on. Few of the last two in a dry run."""
+    def load(
+        self, device: torch.device
+    ) -> tuple[datasets.Dataset, datasets.Dataset, datasets.Dataset]:
+        """What is trained on, what the classifiers are fitted on, and what they are measured on.
+        Few of the last two in a dry run.
+        """
         fitted_on, held_out = self.labelled(device)
         if self.evaluate_on == "validation":
             return fitted_on, fitted_on, held_out
-        trained_on = fitted_on if self.train_split == "train" else _split(self.dataset, self.train_split, device)
-        return (trained_on, _few(fitted_on), _few(held_out)) if environment.dry() else (trained_on, fitted_on, held_out)
+        trained_on = (
+            fitted_on
+            if self.train_split == "train"
+            else _split(self.dataset, self.train_split, device)
+        )
+        return (
+            (trained_on, _few(fitted_on), _few(held_out))
+            if environment.dry()
+            else (trained_on, fitted_on, held_out)
+        )
 
 
 def digest(parameters: dict[str, Any]) -> str:
@@ -57,15 +80,32 @@ def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
     return evaluation.extract_features(body, data.images, transform=normalised).float()
 
 
-def knn(x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset, k: int = 200, **more: Any) -> float:
-    """`evaluation.knn` of features x, test_x [n, d] of both sets, with as many votes as there are where these are fewer than k."""
+def knn(
+    x: Tensor,
+    labelled: datasets.Dataset,
+    test_x: Tensor,
+    held_out: datasets.Dataset,
+    k: int = 200,
+    **more: Any,
+) -> float:
+    """`evaluation.knn` of features x, test_x [n, d] of both sets, with as many votes as there are
+    where these are fewer than k.
+    """
     return evaluation.knn(x, labelled.labels, test_x, held_out.labels, k=min(k, len(x)), **more)
 
 
-def knn_and_probe(x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset) -> dict[str, float]:
-    """knn, linear and linear_top5 (the `frozen` probe) of features x, test_x [n, d] of both sets, as shares."""
+def knn_and_probe(
+    x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset
+) -> dict[str, float]:
+    """knn, linear and linear_top5 (the `frozen` probe) of features x, test_x [n, d] of both sets,
+    as shares.
+    """
     probe = evaluation.linear_probe(x, labelled.labels, test_x, held_out.labels)
-    return {"knn": knn(x, labelled, test_x, held_out), "linear": probe.accuracy, "linear_top5": probe.top5}
+    return {
+        "knn": knn(x, labelled, test_x, held_out),
+        "linear": probe.accuracy,
+        "linear_top5": probe.top5,
+    }
 
 
 def normalised(images: Tensor) -> Tensor:
@@ -74,14 +114,20 @@ def normalised(images: Tensor) -> Tensor:
 
 
 def first_of_each(labels: Tensor, size: int) -> Tensor:
-    """Indices of the first points of every class that is there, alike many of each, `size` in all at most (one a class at least)."""
+    """Indices of the first points of every class that is there, alike many of each, `size` in all
+    at most (one a class at least).
+    """
     present, count = labels.unique(return_counts=True)
     each = max(1, min(size // len(present), int(count.min())))
     return torch.cat([(labels == label).nonzero()[:each, 0] for label in present])
 
 
 def _split(dataset: str | OwnDataset, split: str, device: torch.device) -> datasets.Dataset:
-    return dataset.split(split, device) if isinstance(dataset, OwnDataset) else _load(dataset, split, device)
+    return (
+        dataset.split(split, device)
+        if isinstance(dataset, OwnDataset)
+        else _load(dataset, split, device)
+    )
 
 
 @kept_in_memory(4)  # decoding and verifying take half a second
@@ -90,6 +136,8 @@ def _load(name: str, split: str, device: torch.device) -> datasets.Dataset:
 
 
 def _few(data: datasets.Dataset) -> datasets.Dataset:
-    """Four images of two classes: enough for a dry run, where a large encoder on large images takes its time."""
+    """Four images of two classes: enough for a dry run, where a large encoder on large images takes
+    its time.
+    """
     some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
     return replace(data, images=data.images[some], labels=data.labels[some])

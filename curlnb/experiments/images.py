@@ -1,4 +1,6 @@
-"""Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020, Section 5.1; robinson2021, Section 5.1)."""
+"""Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020,
+Section 5.1; robinson2021, Section 5.1).
+"""
 
 import copy
 from dataclasses import dataclass
@@ -10,7 +12,15 @@ from torch import Tensor, nn
 from curlnb import evaluation, losses
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
-from curlnb.experiments.image_data import ImageData, digest, features, first_of_each, knn, knn_and_probe, normalised
+from curlnb.experiments.image_data import (
+    ImageData,
+    digest,
+    features,
+    first_of_each,
+    knn,
+    knn_and_probe,
+    normalised,
+)
 from curlnb.experiments.optimisers import optimiser, train_by
 from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
 from curlnb.experiments.settings import Accelerated, check_known, limited
@@ -23,15 +33,28 @@ from curlnb.theory import finite_worlds
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
 SCHEDULES = ("constant", "down", "up")
-WORLD = 500  # test images in the finite world on which arora2019's losses are measured: exact, and its cost grows as the cube
-SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # by which unit-norm features are multiplied there
+# test images in the finite world on which arora2019's losses are measured: exact, and its cost
+# grows as the cube
+WORLD = 500
+SCALES = (
+    0.3,
+    0.5,
+    0.8,
+    1.3,
+    2.0,
+    3.0,
+    5.0,
+    8.0,
+)  # by which unit-norm features are multiplied there
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The network: encoder, a name of `encoders.encoder` or a function of one's own (`own_parts.MakeEncoder`), and the projection head.
+    """The network: encoder, a name of `encoders.encoder` or a function of one's own
+    (`own_parts.MakeEncoder`), and the projection head.
 
-    bn_groups: the equal parts (of each view) that batch norm takes its training statistics of; None: of all views together.
+    bn_groups: the equal parts (of each view) that batch norm takes its training statistics of;
+    None: of all views together.
     """
 
     encoder: str | MakeEncoder = "cnn"
@@ -42,9 +65,11 @@ class Architecture:
 class Pairing:
     """How positive pairs are made.
 
-    views: M + 1 of each image, at least 2. positives: "augmented" views of an image, or "true": views of other images of its class (labels
-    for positives only; robinson2021, Section 6.1). size: of the random crops, in pixels; encoders are evaluated on whole images.
-    augmentation: "simclr", or a function of one's own (`own_parts.Augmentation`), called for each view, which decides on the size itself.
+    views: M + 1 of each image, at least 2. positives: "augmented" views of an image, or "true":
+    views of other images of its class (labels for positives only; robinson2021, Section 6.1). size:
+    of the random crops, in pixels; encoders are evaluated on whole images. augmentation: "simclr",
+    or a function of one's own (`own_parts.Augmentation`), called for each view, which decides on
+    the size itself.
     """
 
     views: int = 2
@@ -57,17 +82,20 @@ class Pairing:
             raise ValueError(f"views is {self.views}: a positive needs at least 2")
         check_known("positives", self.positives, POSITIVES)
         if not callable(self.augmentation) and self.augmentation != "simclr":
-            raise ValueError(f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images")
+            raise ValueError(
+                f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images"
+            )
 
 
 @dataclass(frozen=True)
 class Contrast:
     """The loss of a batch.
 
-    objective: one of OBJECTIVES, or a function of one's own (`own_parts.Objective`), which takes no tau_plus and no beta and divides by
-    the temperature itself. tau_plus in [0, 1), beta >= 0, temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES;
-    "down" takes beta to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's for each anchor;
-    None for all, views x (batch - 1).
+    objective: one of OBJECTIVES, or a function of one's own (`own_parts.Objective`), which takes no
+    tau_plus and no beta and divides by the temperature itself. tau_plus in [0, 1), beta >= 0,
+    temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
+    to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
+    for each anchor; None for all, views x (batch - 1).
     """
 
     objective: str | Objective = "biased"
@@ -83,7 +111,9 @@ class Contrast:
         else:
             check_known("objective", self.objective, OBJECTIVES)
         if self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
-            raise ValueError(f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}")
+            raise ValueError(
+                f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}"
+            )
         if self.objective == "debiased" and self.beta:
             raise ValueError(f"objective 'debiased' takes no beta, got {self.beta}; use 'hard'")
         check_known("schedule", self.schedule, SCHEDULES)
@@ -91,8 +121,9 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Monitor:
-    """kNN measured while a network trains. monitor_every: epochs between measurements, 0 for none; monitor_k: of that many equal votes,
-    None for the released code's 200 weighted ones."""
+    """kNN measured while a network trains. monitor_every: epochs between measurements, 0 for none;
+    monitor_k: of that many equal votes, None for the released code's 200 weighted ones.
+    """
 
     monitor_every: int = 0
     monitor_k: int | None = None
@@ -107,8 +138,11 @@ class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData)
             group.__post_init__(self)
 
 
-def network(encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size: int = 32) -> SimCLR:
-    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory layout that convolutions like.
+def network(
+    encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size: int = 32
+) -> SimCLR:
+    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory
+    layout that convolutions like.
 
     size: of the images on which an encoder of one's own is tried (`own_parts.make_encoder`).
     """
@@ -121,7 +155,9 @@ def network(encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model, the data its classifiers are fitted and measured on, the generator where training left it, and the log."""
+    """A trained model, the data its classifiers are fitted and measured on, the generator where
+    training left it, and the log.
+    """
 
     model: SimCLR
     labelled: datasets.Dataset
@@ -131,7 +167,8 @@ class Fitted:
 
 
 def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
-    """Train an encoder on images without their labels, save where the objective or the positives need them.
+    """Train an encoder on images without their labels, save where the objective or the positives
+    need them.
 
     Under torchrun the batch is shared by the ranks (see `distributed`).
     """
@@ -139,7 +176,9 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     images, labelled, held_out = training.load(run.device)
     groups = distributed.groups_here(training.bn_groups)
     channels, height, width = images.images.shape[1:]
-    model = network(training.encoder, channels, training.views * groups if groups else 1, training.size).to(run.device)
+    model = network(
+        training.encoder, channels, training.views * groups if groups else 1, training.size
+    ).to(run.device)
     optimizer = optimiser(model, training, run.device)
     distributed.join(run, model, optimizer, synchronise=not training.bn_groups)
     generator = torch.Generator(run.device).manual_seed(seed)
@@ -148,7 +187,9 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
         """Projections of views; of images, where there are parameters by which they become views."""
-        views = views if parameters is None else augment.apply(views, parameters, size=training.size)
+        views = (
+            views if parameters is None else augment.apply(views, parameters, size=training.size)
+        )
         return model(views.contiguous(memory_format=torch.channels_last))[1]
 
     project = training.accelerate(project, run)
@@ -156,7 +197,15 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     def embed(seen: list[Tensor], draws: torch.Generator) -> Tensor:
         """Projections of a random view of each of the samples, [views x samples, d]."""
         if callable(own := training.augmentation):
-            return project(torch.cat([own_parts.view(own, images.images.index_select(0, some), draws) for some in seen]), None)
+            return project(
+                torch.cat(
+                    [
+                        own_parts.view(own, images.images.index_select(0, some), draws)
+                        for some in seen
+                    ]
+                ),
+                None,
+            )
         parameters = augment.draw(sum(map(len, seen)), height, width, draws, colour=channels == 3)
         return project(images.images.index_select(0, torch.cat(seen)), parameters)
 
@@ -164,7 +213,9 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
         mine, draws = distributed.share(samples), distributed.stream(generator)
         seen = [mine]
         for _ in range(training.views - 1):
-            seen.append(mine if index is None else sampling.similar(index, images.labels, mine, draws))
+            seen.append(
+                mine if index is None else sampling.similar(index, images.labels, mine, draws)
+            )
         z = distributed.gather(embed(seen, draws), training.views).chunk(training.views)
         value, clamped = objective_loss(training, z, images.labels[samples], generator, share_done)
         return value, {"clamped": clamped}
@@ -177,40 +228,68 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
         if not training.monitor_every or epoch % training.monitor_every:
             return {}
         x, test_x = features(model.encoder, labelled), features(model.encoder, held_out)
-        votes: dict[str, Any] = {"k": training.monitor_k or 200, "temperature": None if training.monitor_k else 0.5}
+        votes: dict[str, Any] = {
+            "k": training.monitor_k or 200,
+            "temperature": None if training.monitor_k else 0.5,
+        }
         return {"knn": knn(x, labelled, test_x, held_out, **votes)}
 
     hooks: dict[str, Any] = {"before_step": before_step, "on_epoch": measure}
-    log = train_by(training, run, model, step, samples=len(images), seed=seed, generator=generator, optimizer=optimizer, **hooks)
+    log = train_by(
+        training,
+        run,
+        model,
+        step,
+        samples=len(images),
+        seed=seed,
+        generator=generator,
+        optimizer=optimizer,
+        **hooks,
+    )
     return Fitted(model, labelled, held_out, generator, log)
 
 
 @experiment(name="images.simclr", data=digest, training=fit, shares_batch=True)
-def simclr(run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False) -> dict[str, Any]:
-    """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released code's probe, too.
+def simclr(
+    run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False
+) -> dict[str, Any]:
+    """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released
+    code's probe, too.
 
-    Returns knn, linear (top-1 shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of the last
-    epoch), and knn_curve if monitored.
+    Returns knn, linear (top-1 shares on the evaluation split, of features before the head),
+    linear_top5, loss and clamped (of the last epoch), and knn_curve if monitored.
     """
     fitted = fit(run, seed=seed, training=training)
-    metrics = evaluate(fitted.model.encoder, fitted.labelled, fitted.held_out, fitted.generator, released=released_probe)
+    metrics = evaluate(
+        fitted.model.encoder,
+        fitted.labelled,
+        fitted.held_out,
+        fitted.generator,
+        released=released_probe,
+    )
     return metrics | last(fitted.log)
 
 
 @experiment(name="images.surrogate", data=digest, training=fit, shares_batch=True)
 def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
-    """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's features are the points.
+    """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's
+    features are the points.
 
-    The points are WORLD images of the evaluation split, alike many of each class, their features at each of SCALES x unit length.
-    Returns tau and, for each loss kind, lists L_un_<kind>, L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
+    The points are WORLD images of the evaluation split, alike many of each class, their features at
+    each of SCALES x unit length. Returns tau and, for each loss kind, lists L_un_<kind>,
+    L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
     """
     fitted = fit(run, seed=seed, training=training)
     some = first_of_each(fitted.held_out.labels, WORLD)
-    points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)[some].cpu()
+    points = nn.functional.normalize(features(fitted.model.encoder, fitted.held_out), dim=1)[
+        some
+    ].cpu()
     labels = fitted.held_out.labels[some].cpu()
     metrics: dict[str, Any] = {}
     for kind in ("hinge", "logistic"):
-        worlds = [finite_worlds.empirical_pair_losses(scale * points, labels, kind) for scale in SCALES]
+        worlds = [
+            finite_worlds.empirical_pair_losses(scale * points, labels, kind) for scale in SCALES
+        ]
         metrics["tau"] = float(worlds[0].tau)
         metrics[f"L_un_{kind}"] = [round(float(world.unsupervised), 6) for world in worlds]
         metrics[f"L_un_same_{kind}"] = [round(float(world.same_class), 6) for world in worlds]
@@ -219,22 +298,33 @@ def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[s
 
 
 def last(log: dict[str, list[float]]) -> dict[str, Any]:
-    """What a run returns of its training's log: the last epoch's value of each scalar, and of kNN the whole curve."""
-    return {f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1] for name, curve in log.items()}
+    """What a run returns of its training's log: the last epoch's value of each scalar, and of kNN
+    the whole curve.
+    """
+    return {
+        f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1]
+        for name, curve in log.items()
+    }
 
 
 def scheduled(beta: float, schedule: str, done: float) -> float:
-    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and Figure 7: annealing)."""
+    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and
+    Figure 7: annealing).
+    """
     return {"constant": beta, "down": beta * (1 - done), "up": beta * done}[schedule]
 
 
 def objective_loss(
-    loss: Contrast, views: tuple[Tensor, ...], labels: Tensor, generator: torch.Generator, done: float = 0.0
+    loss: Contrast,
+    views: tuple[Tensor, ...],
+    labels: Tensor,
+    generator: torch.Generator,
+    done: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
 
-    labels [B] serve "unbiased" alone; generator draws negatives where there are to be fewer than all; done: the share of the training that
-    is over.
+    labels [B] serve "unbiased" alone; generator draws negatives where there are to be fewer than
+    all; done: the share of the training that is over.
     """
     pos, neg = losses.pairwise(*views)
     same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None
@@ -246,7 +336,9 @@ def objective_loss(
     if callable(loss.objective):
         return own_parts.losses_of(loss.objective, pos, neg).mean(), pos.new_zeros(())
     if same is not None:
-        return losses.unbiased(pos, neg, same, temperature=loss.temperature).mean(), pos.new_zeros(())
+        return losses.unbiased(pos, neg, same, temperature=loss.temperature).mean(), pos.new_zeros(
+            ()
+        )
     each, clamped = losses.loss_and_clamped(
         pos,
         neg,
@@ -260,13 +352,26 @@ def objective_loss(
 
 
 def evaluate(
-    body: nn.Module, labelled: datasets.Dataset, held_out: datasets.Dataset, generator: torch.Generator, *, released: bool = False
+    body: nn.Module,
+    labelled: datasets.Dataset,
+    held_out: datasets.Dataset,
+    generator: torch.Generator,
+    *,
+    released: bool = False,
 ) -> dict[str, Any]:
-    """How well a trained encoder serves: `image_data.knn_and_probe`, and on demand the `released` probe."""
+    """How well a trained encoder serves: `image_data.knn_and_probe`, and on demand the `released`
+    probe.
+    """
     metrics = knn_and_probe(features(body, labelled), labelled, features(body, held_out), held_out)
     if released:
         sets = (labelled.images, labelled.labels, held_out.images, held_out.labels)
         whole = split_batch_norm(copy.deepcopy(body), 1)  # the probe sees one view
-        how: dict[str, Any] = {"augment": augment.simclr, "transform": normalised, "epochs": 1 if environment.dry() else 100}
-        metrics["linear_released"] = evaluation.released_probe(whole, *sets, **how, generator=generator).accuracy
+        how: dict[str, Any] = {
+            "augment": augment.simclr,
+            "transform": normalised,
+            "epochs": 1 if environment.dry() else 100,
+        }
+        metrics["linear_released"] = evaluation.released_probe(
+            whole, *sets, **how, generator=generator
+        ).accuracy
     return metrics

@@ -1,9 +1,12 @@
-"""Contrastive learning from latent classes (arora2019, Section 8): CURL, its supervised twin and the untrained network, on any data.
+"""Contrastive learning from latent classes (arora2019, Section 8): CURL, its supervised twin and
+the untrained network, on any data.
 
-`train_and_measure` is given a `LatentWorld` and a model, and knows nothing else of images or text; `latent_images.curl` and
-`latent_text.curl` are the experiments. Similar points are drawn from the same class, negatives at random; the classes serve only for that.
+`train_and_measure` is given a `LatentWorld` and a model, and knows nothing else of images or text;
+`latent_images.curl` and `latent_text.curl` are the experiments. Similar points are drawn from the
+same class, negatives at random; the classes serve only for that.
 
-Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are pairs, b = 1 here.
+Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are
+pairs, b = 1 here.
 """
 
 import math
@@ -24,7 +27,9 @@ from curlnb.runs.store import Run
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
-FEW = 0.1  # share of the labels of which `few_` metrics take the means (arora2019, Section 8.1: 50 of 500 labels a class)
+# share of the labels of which `few_` metrics take the means (arora2019, Section 8.1: 50 of 500
+# labels a class)
+FEW = 0.1
 
 BlockObjective = Callable[[Tensor, torch.Generator], Tensor]
 """From embedded blocks [blocks, size, d], size = b + 1 points of one class each, to a mean loss."""
@@ -34,8 +39,9 @@ BlockObjective = Callable[[Tensor, torch.Generator], Tensor]
 class Blocks:
     """What is trained, and by which loss.
 
-    method: "curl" (arora2019, Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the representation) or "untrained"; some
-    experiments know another. loss: of KINDS. negatives: k; block: b, the positives averaged; both at least 1.
+    method: "curl" (arora2019, Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the
+    representation) or "untrained"; some experiments know another. loss: of KINDS. negatives: k;
+    block: b, the positives averaged; both at least 1.
     """
 
     method: str = "curl"
@@ -46,15 +52,18 @@ class Blocks:
     def __post_init__(self) -> None:
         check_known("loss", self.loss, KINDS)
         if self.negatives < 1 or self.block < 1:
-            raise ValueError(f"negatives and block must be at least 1, got {self.negatives} and {self.block}")
+            raise ValueError(
+                f"negatives and block must be at least 1, got {self.negatives} and {self.block}"
+            )
 
 
 @dataclass(frozen=True)
 class LatentBlocks(Blocks):
     """The same, drawn from latent classes.
 
-    fresh: whether negative blocks are newly drawn; else they are the batch's other blocks (arora2019, footnote 7). share: of each class's
-    training points, in (0, 1], that training sees; the supervised twin's labels.
+    fresh: whether negative blocks are newly drawn; else they are the batch's other blocks
+    (arora2019, footnote 7). share: of each class's training points, in (0, 1], that training sees;
+    the supervised twin's labels.
     """
 
     fresh: bool = False
@@ -63,20 +72,23 @@ class LatentBlocks(Blocks):
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured beside the losses. tr_tasks: tasks sampled for trained classifiers, 0 for none. track: whether both losses are
-    measured at every epoch."""
+    """What is measured beside the losses. tr_tasks: tasks sampled for trained classifiers, 0 for
+    none. track: whether both losses are measured at every epoch.
+    """
 
     tr_tasks: int = 0
     track: bool = False
 
 
 class LatentWorld(NamedTuple):
-    """Data with latent classes, whatever it is made of: the seam between `train_and_measure` and images or text.
+    """Data with latent classes, whatever it is made of: the seam between `train_and_measure` and
+    images or text.
 
-    labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of what is measured on.
-    inputs(samples [m], generator) -> what the model takes, m of them, randomly augmented where that is wanted; in training only.
-    features(model, split) -> [n, d] float32 of all training points ("train") or of all others ("test"), in evaluation mode, no gradient.
-    ways, top: the k of avg-k and the r of top-r that are measured on it.
+    labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of
+    what is measured on. inputs(samples [m], generator) -> what the model takes, m of them, randomly
+    augmented where that is wanted; in training only. features(model, split) -> [n, d] float32 of
+    all training points ("train") or of all others ("test"), in evaluation mode, no gradient. ways,
+    top: the k of avg-k and the r of top-r that are measured on it.
     """
 
     labels: Tensor
@@ -88,7 +100,9 @@ class LatentWorld(NamedTuple):
 
 
 class WithHead(nn.Module):
-    """A representation and, where it is trained with labels, the linear layer by which it is trained."""
+    """A representation and, where it is trained with labels, the linear layer by which it is
+    trained.
+    """
 
     def __init__(self, representation: nn.Module, dim: int, classes: int | None) -> None:
         super().__init__()
@@ -108,17 +122,23 @@ def train_and_measure(
     measures: Measures,
     objective: BlockObjective | None = None,
 ) -> dict[str, Any]:
-    """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average tasks.
+    """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average
+    tasks.
 
     objective: another loss of the blocks in place of CURL's, for "curl" only (quick-thoughts, say).
-    batch: points embedded a step, fresh negatives not counted; with (b + 1) points a block, a step has batch // (b + 1) blocks and every
-    point takes its turn as anchor. epochs: passes over so many points as the whole training set has. So data and updates are the same for
-    every b, k, method and share.
-    Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un and track_sup, untrained network first.
+    batch: points embedded a step, fresh negatives not counted; with (b + 1) points a block, a step
+    has batch // (b + 1) blocks and every point takes its turn as anchor. epochs: passes over so
+    many points as the whole training set has. So data and updates are the same for every b, k,
+    method and share.
+    Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un
+    and track_sup, untrained network first.
     """
     if environment.dry():  # synthetic sets have few points a class
         block = min(blocks.block, int(torch.bincount(world.labels).min()) - 1)
-        blocks, optimisation = replace(blocks, block=block, share=1.0), replace(optimisation, batch=2 * (block + 1))
+        blocks, optimisation = (
+            replace(blocks, block=block, share=1.0),
+            replace(optimisation, batch=2 * (block + 1)),
+        )
         measures = replace(measures, tr_tasks=min(measures.tr_tasks, 2))
     _check(blocks, world.labels, optimisation.batch)
     classes, supervised = int(world.labels.max()) + 1, blocks.method == "supervised"
@@ -128,16 +148,28 @@ def train_and_measure(
     metrics: dict[str, Any] = {}
 
     def tracked() -> dict[str, float]:
-        x, g = world.features(trained.representation, "test"), torch.Generator(run.device).manual_seed(0)
+        x, g = (
+            world.features(trained.representation, "test"),
+            torch.Generator(run.device).manual_seed(0),
+        )
         means = evaluation.mean_classifier(x, world.test_labels, classes)
-        un = mean_loss(sampled_similarities(x, world.test_labels, negatives=1, generator=g), blocks.loss)
-        return {"track_un": un, "track_sup": average_task_loss(x, world.test_labels, means, blocks.loss)}
+        un = mean_loss(
+            sampled_similarities(x, world.test_labels, negatives=1, generator=g), blocks.loss
+        )
+        return {
+            "track_un": un,
+            "track_sup": average_task_loss(x, world.test_labels, means, blocks.loss),
+        }
 
     untrained = tracked() if measures.track else {}
     if blocks.method != "untrained":
         embed = optimisation.accelerate(trained.representation, run)
         index = sampling.class_index(world.labels[seen])
-        largest, size, k = int(index.size.max()), 1 if supervised else blocks.block + 1, blocks.negatives
+        largest, size, k = (
+            int(index.size.max()),
+            1 if supervised else blocks.block + 1,
+            blocks.negatives,
+        )
 
         def supervised_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             chosen = seen[samples % len(seen)]
@@ -150,36 +182,64 @@ def train_and_measure(
             chosen = seen[sampling.blocks(index, count, size, generator, largest=largest)]
             z = embed(world.inputs(chosen.flatten(), generator)).float().unflatten(0, (count, size))
             if blocks.fresh:
-                positives, unlike = z[: len(samples)], z[len(samples) :].unflatten(0, (len(samples), k))
+                positives, unlike = (
+                    z[: len(samples)],
+                    z[len(samples) :].unflatten(0, (len(samples), k)),
+                )
                 return fresh_block_loss(positives, unlike, blocks.loss), {}
-            return (curl_block_loss(z, k, generator, blocks.loss) if objective is None else objective(z, generator)), {}
+            return (
+                curl_block_loss(z, k, generator, blocks.loss)
+                if objective is None
+                else objective(z, generator)
+            ), {}
 
-        how: dict[str, Any] = {"samples": len(world.labels) // size, "seed": seed, "generator": generator}
+        how: dict[str, Any] = {
+            "samples": len(world.labels) // size,
+            "seed": seed,
+            "generator": generator,
+        }
         how |= {"on_epoch": lambda _: tracked()} if measures.track else {}
         step = supervised_step if supervised else contrastive_step
-        log = train_by(replace(optimisation, batch=optimisation.batch // size), run, trained, step, **how)
-        metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {"train_loss": log["loss"][-1]}
+        log = train_by(
+            replace(optimisation, batch=optimisation.batch // size), run, trained, step, **how
+        )
+        metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {
+            "train_loss": log["loss"][-1]
+        }
     few = sampling.subset(world.labels, FEW, seed)
-    return metrics | measure(trained, world, few, seed=seed, negatives=blocks.negatives, tr_tasks=measures.tr_tasks)
+    return metrics | measure(
+        trained, world, few, seed=seed, negatives=blocks.negatives, tr_tasks=measures.tr_tasks
+    )
 
 
-def curl_block_loss(z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic") -> Tensor:
-    """CURL's loss with the batch's own blocks as negatives (arora2019, Eq. 12 and footnote 7), 0-dim. z: [blocks, b + 1, d].
+def curl_block_loss(
+    z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic"
+) -> Tensor:
+    """CURL's loss with the batch's own blocks as negatives (arora2019, Eq. 12 and footnote 7),
+    0-dim. z: [blocks, b + 1, d].
 
-    Every point is an anchor once: its positives are the b others of its block, its k negative blocks the points at those same b places of
-    other blocks, so that all blocks are means of b.
+    Every point is an anchor once: its positives are the b others of its block, its k negative
+    blocks the points at those same b places of other blocks, so that all blocks are means of b.
     """
     count, size, _ = z.shape
     means = leave_one_out(z)  # [blocks, b + 1, d]
     partner = sampling.other_blocks(count, size, k, generator)  # [blocks, b + 1, k]
     negative = means[partner, torch.arange(size, device=z.device)[:, None]]  # [blocks, b + 1, k, d]
-    return losses.curl_loss(z.flatten(0, 1), means.flatten(0, 1), negative.flatten(0, 1), kind).mean()
+    return losses.curl_loss(
+        z.flatten(0, 1), means.flatten(0, 1), negative.flatten(0, 1), kind
+    ).mean()
 
 
 def fresh_block_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Tensor:
-    """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative: [blocks, k, b + 1, d]."""
-    unlike = leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)  # [blocks, b + 1, k, d]
-    return losses.curl_loss(z.flatten(0, 1), leave_one_out(z).flatten(0, 1), unlike.flatten(0, 1), kind).mean()
+    """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative:
+    [blocks, k, b + 1, d].
+    """
+    unlike = (
+        leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)
+    )  # [blocks, b + 1, k, d]
+    return losses.curl_loss(
+        z.flatten(0, 1), leave_one_out(z).flatten(0, 1), unlike.flatten(0, 1), kind
+    ).mean()
 
 
 def leave_one_out(z: Tensor) -> Tensor:
@@ -187,14 +247,19 @@ def leave_one_out(z: Tensor) -> Tensor:
     return (z.sum(1, keepdim=True) - z) / (z.shape[1] - 1)
 
 
-def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, tr_tasks: int) -> dict[str, Any]:
-    """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of classes are left out.
+def measure(
+    trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, tr_tasks: int
+) -> dict[str, Any]:
+    """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of
+    classes are left out.
 
-    mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class, averaged over 5 draws; few_: of the points
-    `few`; head_: the supervised twin's own layer; tr_: classifiers trained on the features, tr_avg<k>_se their sampling error (arora2019,
-    Table 1). un_<kind>_<split>: L_un with k = 1 (Definition 2.3); unk_...: with the k of training; scaled_<kind>_train: un_ at the best
-    scale of f; sup_<kind>_<split>: the average binary loss of the mean classifier of that split's own points, which un_ bounds (Lemma
-    4.3); tau_<split>: the chance that two points are of one class, for the bound.
+    mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class,
+    averaged over 5 draws; few_: of the points `few`; head_: the supervised twin's own layer; tr_:
+    classifiers trained on the features, tr_avg<k>_se their sampling error (arora2019, Table 1).
+    un_<kind>_<split>: L_un with k = 1 (Definition 2.3); unk_...: with the k of training;
+    scaled_<kind>_train: un_ at the best scale of f; sup_<kind>_<split>: the average binary loss of
+    the mean classifier of that split's own points, which un_ bounds (Lemma 4.3); tau_<split>: the
+    chance that two points are of one class, for the bound.
     """
     x, y = world.features(trained.representation, "train"), world.labels
     test_x, test_y = world.features(trained.representation, "test"), world.test_labels
@@ -209,50 +274,88 @@ def measure(trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, ne
     def means_of(points: Tensor, labels: Tensor, **few: Any) -> dict[str, float]:
         return accuracies(evaluation.mean_classifier(points, labels, classes, **few))
 
-    draws = [means_of(x, y, per_class=min(5, len(y) // classes), generator=generator) for _ in range(5)]
+    draws = [
+        means_of(x, y, per_class=min(5, len(y) // classes), generator=generator) for _ in range(5)
+    ]
     five = {name: math.fsum(draw[name] for draw in draws) / len(draws) for name in draws[0]}
     each = {"mu": means_of(x, y), "few": means_of(x[few], y[few]), "mu5": five}
     if trained.head is not None:
         head = torch.cat([trained.head.weight, trained.head.bias[:, None]], 1).detach()
         each["head"] = accuracies(head, F.pad(test_x, (0, 1), value=1.0))
     if tr_tasks:
-        each["tr"] = accuracies(evaluation.linear_classifier(x, y), F.pad(test_x, (0, 1), value=1.0))
+        each["tr"] = accuracies(
+            evaluation.linear_classifier(x, y), F.pad(test_x, (0, 1), value=1.0)
+        )
         for k in (k for k in ways if k < classes):
-            mean, error = evaluation.tr_accuracy(x, y, test_x, test_y, k, generator=generator, tasks=tr_tasks)
+            mean, error = evaluation.tr_accuracy(
+                x, y, test_x, test_y, k, generator=generator, tasks=tr_tasks
+            )
             each["tr"] |= {f"avg{k}": mean, f"avg{k}_se": error}
-    metrics: dict[str, Any] = {f"{kind}_{name}": value for kind, values in each.items() for name, value in values.items()}
+    metrics: dict[str, Any] = {
+        f"{kind}_{name}": value for kind, values in each.items() for name, value in values.items()
+    }
     for split, points, labels in (("train", x, y), ("test", test_x, test_y)):
         means = evaluation.mean_classifier(points, labels, classes)
         metrics[f"tau_{split}"] = float((torch.bincount(labels) / len(labels)).square().sum())
-        un, unk = (sampled_similarities(points, labels, negatives=k, generator=generator) for k in (1, negatives))
+        un, unk = (
+            sampled_similarities(points, labels, negatives=k, generator=generator)
+            for k in (1, negatives)
+        )
         for kind in KINDS:
-            metrics |= {f"un_{kind}_{split}": mean_loss(un, kind), f"unk_{kind}_{split}": mean_loss(unk, kind)}
+            metrics |= {
+                f"un_{kind}_{split}": mean_loss(un, kind),
+                f"unk_{kind}_{split}": mean_loss(unk, kind),
+            }
             if split == "train":
-                metrics[f"scaled_{kind}_{split}"] = best_scale_loss(points, labels, kind=kind, seed=seed)
+                metrics[f"scaled_{kind}_{split}"] = best_scale_loss(
+                    points, labels, kind=kind, seed=seed
+                )
             metrics[f"sup_{kind}_{split}"] = average_task_loss(points, labels, means, kind)
     return metrics
 
 
 class Similarities(NamedTuple):
-    """Inner products of anchors with points of their class, `close` [m, draws], and with sets of k of all points, `far` [m, draws, k]."""
+    """Inner products of anchors with points of their class, `close` [m, draws], and with sets of k
+    of all points, `far` [m, draws, k].
+    """
 
     close: Tensor
     far: Tensor
 
 
 def sampled_similarities(
-    features: Tensor, labels: Tensor, *, negatives: int, generator: torch.Generator, draws: int = 16, most: int = 10_000
+    features: Tensor,
+    labels: Tensor,
+    *,
+    negatives: int,
+    generator: torch.Generator,
+    draws: int = 16,
+    most: int = 10_000,
 ) -> Similarities:
-    """What `mean_loss` needs, drawn as in arora2019, Definition 2.3: x, x+ and the k = `negatives` x- independently.
+    """What `mean_loss` needs, drawn as in arora2019, Definition 2.3: x, x+ and the k = `negatives`
+    x- independently.
 
-    features: [n, d]; labels: [n]. Each point (or `most` random ones where there are more) is an anchor.
+    features: [n, d]; labels: [n]. Each point (or `most` random ones where there are more) is an
+    anchor.
     """
     index, n, device = sampling.class_index(labels), len(labels), features.device
-    anchor = torch.arange(n, device=device) if n <= most else torch.randperm(n, generator=generator, device=device)[:most]
+    anchor = (
+        torch.arange(n, device=device)
+        if n <= most
+        else torch.randperm(n, generator=generator, device=device)[:most]
+    )
     size = index.size[labels[anchor], None]
-    step = (torch.rand(len(anchor), draws, generator=generator, device=device) * size).long().minimum(size - 1)
-    positive = index.order[index.first[labels[anchor], None] + step]  # [m, draws]; x itself is one of its class
-    negative = torch.randint(n, (len(anchor), draws * negatives), generator=generator, device=device)
+    step = (
+        (torch.rand(len(anchor), draws, generator=generator, device=device) * size)
+        .long()
+        .minimum(size - 1)
+    )
+    positive = index.order[
+        index.first[labels[anchor], None] + step
+    ]  # [m, draws]; x itself is one of its class
+    negative = torch.randint(
+        n, (len(anchor), draws * negatives), generator=generator, device=device
+    )
     close, far = [], []
     for some in torch.arange(len(anchor), device=device).split(500):
         x = features[anchor[some], :, None]
@@ -262,26 +365,39 @@ def sampled_similarities(
 
 
 def mean_loss(drawn: Similarities, kind: str) -> float:
-    """L_un (arora2019, Definition 2.3, b = 1) over all combinations of each anchor's positives and sets of negatives.
+    """L_un (arora2019, Definition 2.3, b = 1) over all combinations of each anchor's positives and
+    sets of negatives.
 
-    Both losses see the set through one number: max_i v_i, or log sum_i e^{v_i}. A standard error of about 0.002 for losses near 1.
+    Both losses see the set through one number: max_i v_i, or log sum_i e^{v_i}. A standard error of
+    about 0.002 for losses near 1.
     """
     if kind == "hinge":
-        value = (1 + drawn.far.amax(2)[:, None] - drawn.close[:, :, None]).clamp_min(0)  # [m, draws, draws]
+        value = (1 + drawn.far.amax(2)[:, None] - drawn.close[:, :, None]).clamp_min(
+            0
+        )  # [m, draws, draws]
     else:
         value = F.softplus(drawn.far.logsumexp(2)[:, None] - drawn.close[:, :, None]) / math.log(2)
     return round(float(value.mean((1, 2)).mean()), 6)
 
 
 def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -> float:
-    """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow, whatever scale training left it with."""
-    generator = torch.Generator(features.device).manual_seed(seed)  # the same triples for every kind, and at every scale
+    """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow,
+    whatever scale training left it with.
+    """
+    generator = torch.Generator(features.device).manual_seed(
+        seed
+    )  # the same triples for every kind, and at every scale
     close, far = sampled_similarities(features, labels, negatives=1, generator=generator, draws=4)
-    return min(mean_loss(Similarities(4.0**power * close, 4.0**power * far), kind) for power in range(-8, 5))
+    return min(
+        mean_loss(Similarities(4.0**power * close, 4.0**power * far), kind)
+        for power in range(-8, 5)
+    )
 
 
 def average_task_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) -> float:
-    """L_sup of the classifier `means` [C, d], averaged over all binary tasks of a point's class and another (arora2019, Definition 2.2)."""
+    """L_sup of the classifier `means` [C, d], averaged over all binary tasks of a point's class and
+    another (arora2019, Definition 2.2).
+    """
     scores = features.to(means.dtype) @ means.T
     minus_v = scores - scores.gather(1, labels[:, None])  # [n, C]
     value = (1 + minus_v).clamp_min(0) if kind == "hinge" else F.softplus(minus_v) / math.log(2)
@@ -293,7 +409,11 @@ def _check(blocks: LatentBlocks, labels: Tensor, batch: int) -> None:
     check_known("method", blocks.method, METHODS)
     size = blocks.block + 1
     if batch < 2 * size:
-        raise ValueError(f"a batch of {batch} holds less than two blocks of {size} points; use a larger batch")
+        raise ValueError(
+            f"a batch of {batch} holds less than two blocks of {size} points; use a larger batch"
+        )
     least = int(torch.bincount(labels[sampling.subset(labels, blocks.share, 0)]).min())
     if blocks.method == "curl" and least < size:
-        raise ValueError(f"a class has {least} training samples, a block needs {size}: use a smaller block or a larger share")
+        raise ValueError(
+            f"a class has {least} training samples, a block needs {size}: use a smaller block or a larger share"
+        )

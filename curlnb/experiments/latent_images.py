@@ -1,4 +1,6 @@
-"""arora2019's experiments on images: CURL, its supervised twin and the untrained network on latent classes of pictures."""
+"""arora2019's experiments on images: CURL, its supervised twin and the untrained network on latent
+classes of pictures.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +23,21 @@ DIM = 100  # of the representation (arora2019, Section 8.1)
 
 
 class Small(nn.Module):
-    """A network for a CPU: three convolutions of stride 2 and a linear layer to a representation of DIM numbers, about 0.3 M weights."""
+    """A network for a CPU: three convolutions of stride 2 and a linear layer to a representation of
+    DIM numbers, about 0.3 M weights.
+    """
 
-    def __init__(self, channels: int, side: int, widths: tuple[int, int, int] = (16, 32, 64)) -> None:
+    def __init__(
+        self, channels: int, side: int, widths: tuple[int, int, int] = (16, 32, 64)
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):
-            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(before, after, 3, 2, 1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(inplace=True),
+            ]
             side = (side + 1) // 2
         self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(widths[-1] * side * side, DIM))
 
@@ -36,18 +46,26 @@ class Small(nn.Module):
 
 
 def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.Module:
-    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.make_encoder`, followed by a linear layer to DIM."""
+    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.make_encoder`,
+    followed by a linear layer to DIM.
+    """
     if encoder == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    body, dim = own_parts.make_encoder(encoder, shape[0], shape[1])  # vgg16 ends in its 512 x 100 layer already
-    return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    body, dim = own_parts.make_encoder(
+        encoder, shape[0], shape[1]
+    )  # vgg16 ends in its 512 x 100 layer already
+    return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(
+        memory_format=torch.channels_last
+    )  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What is done to each training image, for every method alike (arora2019 mentions no augmentation).
+    """What is done to each training image, for every method alike (arora2019 mentions no
+    augmentation).
 
-    shift: it is moved by up to so many pixels in each direction; flip: it is mirrored with probability 1/2.
+    shift: it is moved by up to so many pixels in each direction; flip: it is mirrored with
+    probability 1/2.
     """
 
     shift: int = 0
@@ -69,15 +87,30 @@ def curl(
 ) -> dict[str, Any]:
     """Train and measure as `latent.train_and_measure` says, on an image set.
 
-    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as `own_parts.make_encoder`.
+    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as
+    `own_parts.make_encoder`.
     """
     fit, held_out = ImageData(dataset, evaluate_on=evaluate_on).labelled(run.device)
-    model, world = representation_network(encoder, fit.images.shape[1:]), image_world(fit, held_out, moved)
-    return train_and_measure(run, world, model, DIM, seed=seed, blocks=blocks, optimisation=optimisation, measures=measures)
+    model, world = (
+        representation_network(encoder, fit.images.shape[1:]),
+        image_world(fit, held_out, moved),
+    )
+    return train_and_measure(
+        run,
+        world,
+        model,
+        DIM,
+        seed=seed,
+        blocks=blocks,
+        optimisation=optimisation,
+        measures=measures,
+    )
 
 
 def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves) -> LatentWorld:
-    """Both sets normalised once, channels last, on their device; training batches are cut from the set padded by its own reflection."""
+    """Both sets normalised once, channels last, on their device; training batches are cut from the
+    set padded by its own reflection.
+    """
     shift, flip = moved.shift, moved.flip
     whole = {"train": normalised(fit.images), "test": normalised(held_out.images)}
     padded = F.pad(whole["train"], (shift,) * 4, mode="reflect") if shift else whole["train"]
@@ -94,10 +127,14 @@ def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves)
         if flip:
             column = torch.where(drawn[2, :, None] < 0.5, column.flip(1), column)
         rows = y[:, None] + torch.arange(height, device=device)
-        at = (samples[:, None, None] * padded.shape[1] + rows[:, :, None]) * padded.shape[2] + (x[:, None] + column)[:, None]
+        at = (samples[:, None, None] * padded.shape[1] + rows[:, :, None]) * padded.shape[2] + (
+            x[:, None] + column
+        )[:, None]
         return padded.flatten(0, 2)[at].permute(0, 3, 1, 2)  # a view in channels-last order
 
     def features(model: nn.Module, split: str) -> Tensor:
-        return evaluation.extract_features(model, whole[split], transform=lambda images: images, batch=500).float()
+        return evaluation.extract_features(
+            model, whole[split], transform=lambda images: images, batch=500
+        ).float()
 
     return LatentWorld(fit.labels, held_out.labels, inputs, features)

@@ -1,8 +1,10 @@
-"""arora2019's experiments on sentences: CURL, its supervised twin, quick-thoughts and baselines on articles (Table 1, Figure 2b, Table 2),
-and CURL against quick-thoughts on movie reviews (Table 2, IMDb).
+"""arora2019's experiments on sentences: CURL, its supervised twin, quick-thoughts and baselines on
+articles (Table 1, Figure 2b, Table 2), and CURL against quick-thoughts on movie reviews (Table 2,
+IMDb).
 
-In `curl` the articles are the latent classes, as in the paper. In `reviews` a block is made of consecutive sentences of one review, and
-what is measured is whether a linear classifier tells good reviews from bad ones.
+In `curl` the articles are the latent classes, as in the paper. In `reviews` a block is made of
+consecutive sentences of one review, and what is measured is whether a linear classifier tells good
+reviews from bad ones.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +17,22 @@ from curlnb import evaluation
 from curlnb.data import datasets
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import entry_of
-from curlnb.experiments.latent import Blocks, LatentBlocks, LatentWorld, Measures, curl_block_loss, train_and_measure
+from curlnb.experiments.latent import (
+    Blocks,
+    LatentBlocks,
+    LatentWorld,
+    Measures,
+    curl_block_loss,
+    train_and_measure,
+)
 from curlnb.experiments.optimisers import train_by
-from curlnb.experiments.settings import Accelerated, Optimisation, check_known, kept_in_memory, limited
+from curlnb.experiments.settings import (
+    Accelerated,
+    Optimisation,
+    check_known,
+    kept_in_memory,
+    limited,
+)
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs import environment
 from curlnb.runs.experiment import experiment
@@ -31,10 +46,11 @@ METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
 class Reader:
     """How a sentence is represented.
 
-    encoder: "gru", a bidirectional GRU of `hidden` states a direction, of which training drops the share `dropout`; or the mean of a
-    sentence's word vectors (for method "untrained" only), "mean" as they are, "mean_centred" less the mean over all training words,
-    without which every inner product is dominated by what all English sentences have in common. words: sentences are cut behind so many
-    words, in training and in evaluation; None: not at all.
+    encoder: "gru", a bidirectional GRU of `hidden` states a direction, of which training drops the
+    share `dropout`; or the mean of a sentence's word vectors (for method "untrained" only), "mean"
+    as they are, "mean_centred" less the mean over all training words, without which every inner
+    product is dominated by what all English sentences have in common. words: sentences are cut
+    behind so many words, in training and in evaluation; None: not at all.
     """
 
     encoder: str = "gru"
@@ -46,7 +62,9 @@ class Reader:
         check_known("encoder", self.encoder, ENCODERS)
 
 
-@experiment(name="latent_text.curl", data=lambda parameters: datasets.text_digest(parameters["dataset"]))
+@experiment(
+    name="latent_text.curl", data=lambda parameters: datasets.text_digest(parameters["dataset"])
+)
 def curl(
     run: Run,
     *,
@@ -60,21 +78,37 @@ def curl(
 ) -> dict[str, Any]:
     """Train and measure as `latent.train_and_measure` says, on the sentences of articles.
 
-    evaluate_on: "test", or "dev", the tenth on which settings are chosen. method: one of METHODS; for "quick_thoughts" see
-    `quick_thoughts_loss`, block and batch are as for "curl".
+    evaluate_on: "test", or "dev", the tenth on which settings are chosen. method: one of METHODS;
+    for "quick_thoughts" see `quick_thoughts_loss`, block and batch are as for "curl".
     """
     _check(reader, blocks.method)
     fit, held_out = _texts(dataset, "train", run.device), _texts(dataset, evaluate_on, run.device)
     (model, dim), world = _model(reader, fit), text_world(fit, held_out, reader.words)
-    how: dict[str, Any] = {"seed": seed, "optimisation": Accelerated(**asdict(optimisation)), "measures": measures}
+    how: dict[str, Any] = {
+        "seed": seed,
+        "optimisation": Accelerated(**asdict(optimisation)),
+        "measures": measures,
+    }
     if blocks.method == "quick_thoughts":
-        return train_and_measure(run, world, model, dim, blocks=replace(blocks, method="curl"), objective=quick_thoughts_loss, **how)
+        return train_and_measure(
+            run,
+            world,
+            model,
+            dim,
+            blocks=replace(blocks, method="curl"),
+            objective=quick_thoughts_loss,
+            **how,
+        )
     return train_and_measure(run, world, model, dim, blocks=blocks, **how)
 
 
 @experiment(
     name="latent_text.reviews",
-    data=lambda parameters: "".join(datasets.text_digest(parameters[name]) for name in ("dataset", "train_on") if parameters[name]),
+    data=lambda parameters: "".join(
+        datasets.text_digest(parameters[name])
+        for name in ("dataset", "train_on")
+        if parameters[name]
+    ),
 )
 def reviews(
     run: Run,
@@ -87,19 +121,23 @@ def reviews(
     blocks: Blocks = Blocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=4, batch=640, weight_decay=0.0),
 ) -> dict[str, Any]:
-    """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as good or bad (arora2019, Table 2).
+    """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as
+    good or bad (arora2019, Table 2).
 
-    train_on: the set whose training split gives the sentences, by default `dataset`, and whose table of word vectors is used for both; the
-    labels of `dataset` serve the classifier alone.
-    evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything else. method: "curl",
-    "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so that updates and sentences seen are the same for each block
-    size; blocks need reviews of their length, so in a set with shorter ones larger blocks come from fewer reviews.
-    A review is represented by the mean of its sentences' representations (the paper does not say how). Returns accuracy (linear
-    probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
+    train_on: the set whose training split gives the sentences, by default `dataset`, and whose
+    table of word vectors is used for both; the labels of `dataset` serve the classifier alone.
+    evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything
+    else. method: "curl", "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so
+    that updates and sentences seen are the same for each block size; blocks need reviews of their
+    length, so in a set with shorter ones larger blocks come from fewer reviews. A review is
+    represented by the mean of its sentences' representations (the paper does not say how). Returns
+    accuracy (linear probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
     """
     _check(reader, blocks.method)
     if blocks.method == "supervised":
-        raise ValueError("reviews knows no method 'supervised'; use 'curl', 'quick_thoughts' or 'untrained'")
+        raise ValueError(
+            "reviews knows no method 'supervised'; use 'curl', 'quick_thoughts' or 'untrained'"
+        )
     vectors = entry_of(train_on or dataset).vectors  # one table for all texts
     labelled = _texts(dataset, "train", run.device, vectors)
     if evaluate_on == "validation":
@@ -112,20 +150,26 @@ def reviews(
     if blocks.method != "untrained":
         metrics = _train_on_blocks(run, model, fit, reader.words, blocks, optimisation, seed)
     train_x, test_x = (  # [reviews, d]
-        evaluation.mean_classifier(encode(model, texts, words=reader.words), texts.labels, len(texts.classes))
+        evaluation.mean_classifier(
+            encode(model, texts, words=reader.words), texts.labels, len(texts.classes)
+        )
         for texts in (labelled, held_out)
     )
     y, test_y = _sentiment(labelled), _sentiment(held_out)
-    metrics["mu_accuracy"] = evaluation.top_r(test_x @ evaluation.mean_classifier(train_x, y, 2).T, test_y, 1)
+    metrics["mu_accuracy"] = evaluation.top_r(
+        test_x @ evaluation.mean_classifier(train_x, y, 2).T, test_y, 1
+    )
     metrics["accuracy"] = evaluation.linear_probe(train_x, y, test_x, test_y).accuracy
     return metrics
 
 
 def quick_thoughts_loss(z: Tensor, generator: Generator | None = None) -> Tensor:
-    """Quick-thoughts on blocks (Logeswaran and Lee 2018, as arora2019's Table 2 uses it), 0-dim. z: [blocks, size, d].
+    """Quick-thoughts on blocks (Logeswaran and Lee 2018, as arora2019's Table 2 uses it), 0-dim. z:
+    [blocks, size, d].
 
-    Every ordered pair of a block's points is a similar pair; the sentence is to be told from all sentences of the batch's other blocks by
-    a softmax of inner products. One network serves as both of theirs, f and g; nothing is drawn, the generator stays untouched.
+    Every ordered pair of a block's points is a similar pair; the sentence is to be told from all
+    sentences of the batch's other blocks by a softmax of inner products. One network serves as both
+    of theirs, f and g; nothing is drawn, the generator stays untouched.
     """
     blocks, size, _ = z.shape
     flat = z.flatten(0, 1)
@@ -139,7 +183,9 @@ def quick_thoughts_loss(z: Tensor, generator: Generator | None = None) -> Tensor
 
 
 def consecutive(texts: datasets.Texts, size: int) -> Tensor:
-    """Where a block of `size` consecutive sentences of one review (or article) can begin. Returns indices; ValueError if nowhere."""
+    """Where a block of `size` consecutive sentences of one review (or article) can begin. Returns
+    indices; ValueError if nowhere.
+    """
     last = torch.arange(len(texts), device=texts.labels.device)[size - 1 :]
     starts = last[texts.labels[last] == texts.labels[last - size + 1]] - size + 1
     if not len(starts):
@@ -149,14 +195,18 @@ def consecutive(texts: datasets.Texts, size: int) -> Tensor:
 
 def _sentiment(texts: datasets.Texts) -> Tensor:
     if texts.sentiment is None:
-        raise ValueError(f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a dataset like 'imdb'")
+        raise ValueError(
+            f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a dataset like 'imdb'"
+        )
     return texts.sentiment
 
 
 def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None) -> LatentWorld:
     """Articles as latent classes."""
     if fit.classes != held_out.classes and not environment.dry():
-        raise ValueError(f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles")
+        raise ValueError(
+            f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles"
+        )
     texts = {"train": fit, "test": held_out}
 
     def inputs(samples: Tensor, generator: Generator) -> PackedSentences:
@@ -169,25 +219,45 @@ def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None)
 
 
 def _train_on_blocks(
-    run: Run, model: nn.Module, fit: datasets.Texts, words: int | None, blocks: Blocks, optimisation: Optimisation, seed: int
+    run: Run,
+    model: nn.Module,
+    fit: datasets.Texts,
+    words: int | None,
+    blocks: Blocks,
+    optimisation: Optimisation,
+    seed: int,
 ) -> dict[str, Any]:
     size, generator = blocks.block + 1, torch.Generator(run.device).manual_seed(seed)
     starts, steps = consecutive(fit, size), torch.arange(size, device=run.device)
     optimisation = limited(optimisation, batch=2 * size)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        begin = starts[torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)]
-        z = model(pack(fit, (begin[:, None] + steps).flatten(), words)).float().unflatten(0, (len(samples), size))
+        begin = starts[
+            torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)
+        ]
+        z = (
+            model(pack(fit, (begin[:, None] + steps).flatten(), words))
+            .float()
+            .unflatten(0, (len(samples), size))
+        )
         quick_thoughts = blocks.method == "quick_thoughts"
-        return (quick_thoughts_loss(z) if quick_thoughts else curl_block_loss(z, blocks.negatives, generator, blocks.loss)), {}
+        return (
+            quick_thoughts_loss(z)
+            if quick_thoughts
+            else curl_block_loss(z, blocks.negatives, generator, blocks.loss)
+        ), {}
 
     blockwise = replace(optimisation, batch=optimisation.batch // size)
-    log = train_by(blockwise, run, model, step, samples=len(fit) // size, seed=seed, generator=generator)
+    log = train_by(
+        blockwise, run, model, step, samples=len(fit) // size, seed=seed, generator=generator
+    )
     return {"train_loss": log["loss"][-1]}
 
 
 @kept_in_memory(4)  # reading and numbering words takes a second
-def _texts(name: str, split: str, device: torch.device, vectors: str | None = None) -> datasets.Texts:
+def _texts(
+    name: str, split: str, device: torch.device, vectors: str | None = None
+) -> datasets.Texts:
     return datasets.load_text(name, split, device, vectors=vectors)
 
 
@@ -205,4 +275,6 @@ def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
 def _check(reader: Reader, method: str) -> None:
     check_known("method", method, METHODS)
     if reader.encoder != "gru" and method != "untrained":
-        raise ValueError(f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}")
+        raise ValueError(
+            f"the mean of word vectors has nothing to train: use method 'untrained', not {method!r}"
+        )

@@ -1,4 +1,6 @@
-"""MoCo-v2 with hard negatives, and with mixed ones: negatives from a queue of past keys (robinson2021, Appendix C.1 and Figure 6)."""
+"""MoCo-v2 with hard negatives, and with mixed ones: negatives from a queue of past keys
+(robinson2021, Appendix C.1 and Figure 6).
+"""
 
 import copy
 from dataclasses import dataclass
@@ -25,10 +27,11 @@ from curlnb.runs.store import Run
 class Queue:
     """Negatives from a queue of past keys, and the loss against them.
 
-    queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed, mixed_with_query: the N, s and s' of
-    `mixed_negatives`, 0 for none. tau_plus, beta, temperature: as in `losses.contrastive_loss`. objective: None for that loss, or one's own
-    (`own_parts.Objective`), which takes no tau_plus and no beta and divides by the temperature itself. ValueError for settings that cannot
-    work together.
+    queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed,
+    mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. tau_plus, beta, temperature:
+    as in `losses.contrastive_loss`. objective: None for that loss, or one's own
+    (`own_parts.Objective`), which takes no tau_plus and no beta and divides by the temperature
+    itself. ValueError for settings that cannot work together.
     """
 
     queue: int = 4096
@@ -44,8 +47,12 @@ class Queue:
     def __post_init__(self) -> None:
         mixed, hardest = self.mixed + self.mixed_with_query, self.mix_hardest
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}: the key network needs one in [0, 1); 1 would never move it")
-        if min(hardest, self.mixed, self.mixed_with_query) < 0 or (mixed and not 1 <= hardest <= self.queue):
+            raise ValueError(
+                f"momentum is {self.momentum}: the key network needs one in [0, 1); 1 would never move it"
+            )
+        if min(hardest, self.mixed, self.mixed_with_query) < 0 or (
+            mixed and not 1 <= hardest <= self.queue
+        ):
             how_many = f"{self.mixed} + {self.mixed_with_query} negatives are mixed of 1 to {self.queue} keys of the queue"
             raise ValueError(f"mix_hardest is {hardest}: {how_many}")
         if self.objective is not None:
@@ -54,17 +61,21 @@ class Queue:
 
 @dataclass(frozen=True)
 class Crops:
-    """The augmentation's random crops. size: in pixels; crop_low: the least share of an image's area in one, in (0, 1]."""
+    """The augmentation's random crops. size: in pixels; crop_low: the least share of an image's
+    area in one, in (0, 1].
+    """
 
     size: int = 32
     crop_low: float = 0.08
 
 
 class MoCo(nn.Module):
-    """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint must hold.
+    """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint
+    must hold.
 
-    keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first; place: 0-dim, where the next key goes.
-    The key network's parameters take no gradient; `encoders.momentum_update` moves them.
+    keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first;
+    place: 0-dim, where the next key goes. The key network's parameters take no gradient;
+    `encoders.momentum_update` moves them.
     """
 
     keys: Tensor
@@ -101,20 +112,24 @@ def moco_v2(
     optimizer: str = "adam",
     cosine: bool = False,
 ) -> dict[str, Any]:
-    """Train an encoder against a queue of K keys that a slow copy of it made of earlier batches, and evaluate it as `images.simclr`.
+    """Train an encoder against a queue of K keys that a slow copy of it made of earlier batches,
+    and evaluate it as `images.simclr`.
 
-    The keys' images are shuffled, so that a query and its key meet different company in the parts of the batch that batch norm takes
-    statistics of (`bn_groups`): else the batch's statistics tell which key is whose. With 1 group the statistics are those of the whole
-    batch for both, and shuffling cannot help. optimizer, cosine: see `optimisers`.
-    Returns what `images.evaluate` does, loss of the last epoch, guessed (the share of queries that are closer to their key than to all of
-    the queue) and own (the share whose own image is in the queue), both of the last epoch.
+    The keys' images are shuffled, so that a query and its key meet different company in the parts
+    of the batch that batch norm takes statistics of (`bn_groups`): else the batch's statistics tell
+    which key is whose. With 1 group the statistics are those of the whole batch for both, and
+    shuffling cannot help. optimizer, cosine: see `optimisers`. Returns what `images.evaluate` does,
+    loss of the last epoch, guessed (the share of queries that are closer to their key than to all
+    of the queue) and own (the share whose own image is in the queue), both of the last epoch.
     ValueError, in one line, for a queue smaller than a batch.
     """
     pictures, labelled, held_out = data.load(run.device)
     optimisation, loss = limited(optimisation, batch=4), limited(loss, queue=8, mix_hardest=8)
     if loss.queue < optimisation.batch:
         least = optimisation.batch
-        raise ValueError(f"queue is {loss.queue}, smaller than a batch of {least}, which would overwrite itself: give it {least} or more")
+        raise ValueError(
+            f"queue is {loss.queue}, smaller than a batch of {least}, which would overwrite itself: give it {least} or more"
+        )
     channels, height, width = pictures.images.shape[1:]
     groups = limited(architecture, bn_groups=2).bn_groups or 1
     query = images.network(architecture.encoder, channels, groups, crops.size).to(run.device)
@@ -122,11 +137,21 @@ def moco_v2(
     generator = torch.Generator(run.device).manual_seed(seed)
 
     def view(samples: Tensor) -> Tensor:
-        parameters = augment.draw(len(samples), height, width, generator, scale=(crops.crop_low, 1.0), colour=channels == 3)
+        parameters = augment.draw(
+            len(samples),
+            height,
+            width,
+            generator,
+            scale=(crops.crop_low, 1.0),
+            colour=channels == 3,
+        )
         views = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size)
         return views.contiguous(memory_format=torch.channels_last)
 
-    embed, embed_key = (optimisation.accelerate(part, run) for part in (lambda x: model.query(x)[1], lambda x: model.key(x)[1]))
+    embed, embed_key = (
+        optimisation.accelerate(part, run)
+        for part in (lambda x: model.query(x)[1], lambda x: model.key(x)[1])
+    )
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         momentum_update(model.key, model.query, 1 - loss.momentum)
@@ -136,10 +161,20 @@ def moco_v2(
             shuffled = embed_key(view(samples[order]))
             k = torch.empty_like(shuffled).index_copy_(0, order, shuffled)
         pos, neg = query_key_similarities(q, k, model.keys)
-        more = mixed_negatives(q.detach(), neg.detach(), model.keys, loss.mix_hardest, loss.mixed, loss.mixed_with_query, generator)
+        more = mixed_negatives(
+            q.detach(),
+            neg.detach(),
+            model.keys,
+            loss.mix_hardest,
+            loss.mixed,
+            loss.mixed_with_query,
+            generator,
+        )
         every = neg if more is None else torch.cat([neg, query_key_similarities(q, k, more)[1]], 1)
         if loss.objective is None:
-            each, clamped = losses.loss_and_clamped(pos, every, temperature=loss.temperature, tau_plus=loss.tau_plus, beta=loss.beta)
+            each, clamped = losses.loss_and_clamped(
+                pos, every, temperature=loss.temperature, tau_plus=loss.tau_plus, beta=loss.beta
+            )
         else:
             each, clamped = own_parts.losses_of(loss.objective, pos, every), pos.new_zeros(())
         seen = {
@@ -150,20 +185,29 @@ def moco_v2(
         model.enqueue(k, samples)
         return each.mean(), seen
 
-    by: dict[str, Any] = {"seed": seed, "generator": generator, "optimizer": optimizer, "rates": {"cosine": cosine}}
+    by: dict[str, Any] = {
+        "seed": seed,
+        "generator": generator,
+        "optimizer": optimizer,
+        "rates": {"cosine": cosine},
+    }
     log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
     return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)
 
 
 def dimension(network: SimCLR) -> int:
     """The length of a network's projections."""
-    return [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)][-1].out_features
+    return [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)][
+        -1
+    ].out_features
 
 
 def query_key_similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """pos [B], each query with its own key, and neg [B, K], with the queue's keys [K, d] or with keys of its own [B, K, d].
+    """pos [B], each query with its own key, and neg [B, K], with the queue's keys [K, d] or with
+    keys of its own [B, K, d].
 
-    q, k: [B, d] unit vectors. Gradients reach the queries only. Computed in float32 at least, also under autocast.
+    q, k: [B, d] unit vectors. Gradients reach the queries only. Computed in float32 at least, also
+    under autocast.
     """
     k, keys = k.detach(), keys.detach().clone()  # the queue is written to before the backward pass
     with torch.autocast(q.device.type, enabled=False):
@@ -172,13 +216,21 @@ def query_key_similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, 
 
 
 def mixed_negatives(
-    q: Tensor, neg: Tensor, keys: Tensor, hardest: int, mixed: int, mixed_with_query: int, generator: torch.Generator
+    q: Tensor,
+    neg: Tensor,
+    keys: Tensor,
+    hardest: int,
+    mixed: int,
+    mixed_with_query: int,
+    generator: torch.Generator,
 ) -> Tensor | None:
-    """Negatives that are mixed of a query's hardest keys, [B, mixed + mixed_with_query, d]; None where none are asked for.
+    """Negatives that are mixed of a query's hardest keys, [B, mixed + mixed_with_query, d]; None
+    where none are asked for.
 
-    The idea of MoCHi (Kalantidis et al. 2020): of each query q [B, d] the `hardest` keys by neg [B, K]; `mixed` points a n_i + (1 - a) n_j
-    between two of them, a uniform in [0, 1], and `mixed_with_query` points b q + (1 - b) n_j, b uniform in [0, 1/2], so that a key weighs
-    more; all scaled to unit length. No gradient flows through what is mixed.
+    The idea of MoCHi (Kalantidis et al. 2020): of each query q [B, d] the `hardest` keys by neg [B,
+    K]; `mixed` points a n_i + (1 - a) n_j between two of them, a uniform in [0, 1], and
+    `mixed_with_query` points b q + (1 - b) n_j, b uniform in [0, 1/2], so that a key weighs more;
+    all scaled to unit length. No gradient flows through what is mixed.
     """
     if not mixed + mixed_with_query:
         return None
@@ -186,7 +238,9 @@ def mixed_negatives(
     count, device = len(q), q.device
 
     def draw(n: int) -> Tensor:
-        return keys[top.gather(1, torch.randint(hardest, (count, n), generator=generator, device=device))]  # [B, n, d]
+        return keys[
+            top.gather(1, torch.randint(hardest, (count, n), generator=generator, device=device))
+        ]  # [B, n, d]
 
     a = torch.rand(count, mixed, 1, generator=generator, device=device)
     b = torch.rand(count, mixed_with_query, 1, generator=generator, device=device) / 2

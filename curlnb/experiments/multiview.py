@@ -1,4 +1,6 @@
-"""Contrastive multiview coding of images: lightness against colour, biased and debiased (chuang2020, Section 5.2 and Table 1)."""
+"""Contrastive multiview coding of images: lightness against colour, biased and debiased
+(chuang2020, Section 5.2 and Table 1).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +20,15 @@ from curlnb.experiments.settings import Accelerated, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 
-BANK_MOMENTUM = 0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
-FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))  # (t, tau+) at which the trained model's floor is measured
+BANK_MOMENTUM = (
+    0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
+)
+FLOORS = tuple(
+    (t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1)
+)  # (t, tau+) at which the trained model's floor is measured
 
-# sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it is.
+# sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it
+# is.
 TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
 WHITE = tuple(sum(row) for row in TO_XYZ)
 # The extremes of L, a and b over the sRGB cube, which take each channel to [-1, 1].
@@ -29,33 +36,51 @@ LOWEST, HIGHEST = (0.0, -86.18, -107.86), (100.0, 98.23, 94.48)
 
 
 def lab(rgb: Tensor) -> Tensor:
-    """CIE 1976 L*a*b* of sRGB images, white D65. rgb: float [n, 3, h, w] in [0, 1]; returns that shape, L in [0, 100].
+    """CIE 1976 L*a*b* of sRGB images, white D65. rgb: float [n, 3, h, w] in [0, 1]; returns that
+    shape, L in [0, 100].
 
     Computed in float32 at least, also under autocast: the cube root near black is steep.
     """
     with torch.autocast(rgb.device.type, enabled=False):
         rgb = rgb.to(torch.promote_types(rgb.dtype, torch.float32))
-        linear = torch.where(rgb > 0.04045, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+        linear = torch.where(
+            rgb > 0.04045, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4, rgb / 12.92
+        )
         # numbers, not a matrix: copying one to the device would wait for it
         rows = zip(TO_XYZ, WHITE, strict=True)
-        xyz = torch.stack([sum(linear[:, c] * (weight / white) for c, weight in enumerate(row)) for row, white in rows], 1)  # type: ignore[misc]
+        xyz = torch.stack(
+            [
+                sum(linear[:, c] * (weight / white) for c, weight in enumerate(row))
+                for row, white in rows
+            ],
+            1,
+        )  # type: ignore[misc]
         edge = 6 / 29
-        f = torch.where(xyz > edge**3, xyz.clamp_min(edge**3) ** (1 / 3), xyz / (3 * edge**2) + 4 / 29)
+        f = torch.where(
+            xyz > edge**3, xyz.clamp_min(edge**3) ** (1 / 3), xyz / (3 * edge**2) + 4 / 29
+        )
         x, y, z = f.unbind(1)
         return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
 
 
 def views(rgb: Tensor) -> tuple[Tensor, Tensor]:
-    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2, h, w], each channel about [-1, 1], in
-    channels-last layout."""
+    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2,
+    h, w], each channel about [-1, 1], in channels-last layout.
+    """
     extremes = zip(lab(rgb).unbind(1), LOWEST, HIGHEST, strict=True)
-    scaled = torch.stack([(channel - (low + high) / 2) / ((high - low) / 2) for channel, low, high in extremes], 1)
-    light, colour = (view.contiguous(memory_format=torch.channels_last) for view in (scaled[:, :1], scaled[:, 1:]))
+    scaled = torch.stack(
+        [(channel - (low + high) / 2) / ((high - low) / 2) for channel, low, high in extremes], 1
+    )
+    light, colour = (
+        view.contiguous(memory_format=torch.channels_last)
+        for view in (scaled[:, :1], scaled[:, 1:])
+    )
     return light, colour
 
 
 class Multiview(nn.Module):
-    """An encoder and head of each view and, where there is one, a bank of embeddings of every training image: all a checkpoint must hold.
+    """An encoder and head of each view and, where there is one, a bank of embeddings of every
+    training image: all a checkpoint must hold.
 
     bank: [2, n, d] unit vectors, of L and of ab, random at first; of no rows without a bank.
     """
@@ -64,7 +89,9 @@ class Multiview(nn.Module):
 
     def __init__(self, encoder: str | MakeEncoder, bank: int = 0, size: int = 32) -> None:
         super().__init__()
-        self.light, self.colour = (images.network(encoder, channels, size=size) for channels in (1, 2))
+        self.light, self.colour = (
+            images.network(encoder, channels, size=size) for channels in (1, 2)
+        )
         dim = moco.dimension(self.light)
         self.register_buffer("bank", F.normalize(torch.randn(2, bank, dim), dim=2))
 
@@ -74,14 +101,20 @@ class Multiview(nn.Module):
 
     @torch.no_grad()
     def remember(self, samples: Tensor, *z: Tensor) -> None:
-        """Move the bank's entries of images `samples` [B] half way to their new embeddings z, [B, d] of each view."""
+        """Move the bank's entries of images `samples` [B] half way to their new embeddings z, [B,
+        d] of each view.
+        """
         for view, new in enumerate(z):
             old = self.bank[view].index_select(0, samples)
-            self.bank[view].index_copy_(0, samples, F.normalize(torch.lerp(new, old, BANK_MOMENTUM), dim=1))
+            self.bank[view].index_copy_(
+                0, samples, F.normalize(torch.lerp(new, old, BANK_MOMENTUM), dim=1)
+            )
 
 
 class Features(nn.Module):
-    """The features of both encoders of images [n, 3, h, w] in [0, 1], each of unit length, side by side [n, 2 d]."""
+    """The features of both encoders of images [n, 3, h, w] in [0, 1], each of unit length, side by
+    side [n, 2 d].
+    """
 
     def __init__(self, model: Multiview) -> None:
         super().__init__()
@@ -96,9 +129,11 @@ class Features(nn.Module):
 class Bank:
     """Where negatives come from, and the loss against them.
 
-    bank: False takes the other images of the batch; True a memory bank of all training images, of which `negatives` are drawn for each
-    anchor, with replacement and never its own image. negatives: None without a bank, else a number. tau_plus: the class prior of the
-    debiased loss in [0, 1), 0 for the biased one, M = 1; temperature > 0. ValueError for negatives that do not fit `bank`.
+    bank: False takes the other images of the batch; True a memory bank of all training images, of
+    which `negatives` are drawn for each anchor, with replacement and never its own image.
+    negatives: None without a bank, else a number. tau_plus: the class prior of the debiased loss in
+    [0, 1), 0 for the biased one, M = 1; temperature > 0. ValueError for negatives that do not fit
+    `bank`.
     """
 
     bank: bool = False
@@ -125,44 +160,84 @@ def cmc(
     optimizer: str = "adam",
     milestones: list[float] | None = None,
 ) -> dict[str, Any]:
-    """Train an encoder of lightness and one of colour to find each other's view of an image, and probe their features together.
+    """Train an encoder of lightness and one of colour to find each other's view of an image, and
+    probe their features together.
 
-    data: an image set with colour. encoder: as `images.Architecture`'s, made once of 1 channel and once of 2. Both views are made of one
-    crop; there is no other augmentation but flips. optimizer, milestones: see `optimisers`.
-    Returns linear, linear_top5 and knn (shares, of the evaluation split, on both encoders' features side by side), linear_light and
-    linear_colour (of one encoder alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch, aligned (mean
-    similarity of an image's two views) and floor (list, over FLOORS: the trained model's anchors on the floor at other t and tau+, in
-    batches of the evaluation split). ValueError for a grey data set.
+    data: an image set with colour. encoder: as `images.Architecture`'s, made once of 1 channel and
+    once of 2. Both views are made of one crop; there is no other augmentation but flips. optimizer,
+    milestones: see `optimisers`. Returns linear, linear_top5 and knn (shares, of the evaluation
+    split, on both encoders' features side by side), linear_light and linear_colour (of one encoder
+    alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch,
+    aligned (mean similarity of an image's two views) and floor (list, over FLOORS: the trained
+    model's anchors on the floor at other t and tau+, in batches of the evaluation split).
+    ValueError for a grey data set.
     """
     pictures, labelled, held_out = data.load(run.device)
     channels, height, width = pictures.images.shape[1:]
     if channels != 3:
-        raise ValueError(f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, three channels")
-    optimisation, loss, crops = limited(optimisation, batch=4), limited(loss, negatives=8), limited(crops, size=64)
+        raise ValueError(
+            f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, three channels"
+        )
+    optimisation, loss, crops = (
+        limited(optimisation, batch=4),
+        limited(loss, negatives=8),
+        limited(crops, size=64),
+    )
     model = Multiview(encoder, len(pictures) if loss.bank else 0, crops.size).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     embed = optimisation.accelerate(model, run)
 
     def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        parameters = augment.draw(len(samples), height, width, generator, scale=(crops.crop_low, 1.0), colour=False, blur=False)
-        cut = augment.apply(pictures.images.index_select(0, samples), parameters, size=crops.size, mean=(0.0,) * 3, std=(1.0,) * 3)
+        parameters = augment.draw(
+            len(samples),
+            height,
+            width,
+            generator,
+            scale=(crops.crop_low, 1.0),
+            colour=False,
+            blur=False,
+        )
+        cut = augment.apply(
+            pictures.images.index_select(0, samples),
+            parameters,
+            size=crops.size,
+            mean=(0.0,) * 3,
+            std=(1.0,) * 3,
+        )
         light, colour = embed(*views(cut))
         if loss.negatives:
             scores = from_bank(light, colour, model.bank, samples, loss.negatives, generator)
             model.remember(samples, light.detach(), colour.detach())
         else:
             scores = in_batch(light, colour)
-        both = [losses.loss_and_clamped(*each, temperature=loss.temperature, tau_plus=loss.tau_plus) for each in scores]
-        seen = {"clamped": torch.stack([floored for _, floored in both]).mean(), "aligned": (light * colour).sum(1).mean()}
+        both = [
+            losses.loss_and_clamped(*each, temperature=loss.temperature, tau_plus=loss.tau_plus)
+            for each in scores
+        ]
+        seen = {
+            "clamped": torch.stack([floored for _, floored in both]).mean(),
+            "aligned": (light * colour).sum(1).mean(),
+        }
         return torch.stack([each.mean() for each, _ in both]).sum(), seen
 
-    by: dict[str, Any] = {"seed": seed, "generator": generator, "optimizer": optimizer, "rates": {"milestones": milestones or ()}}
+    by: dict[str, Any] = {
+        "seed": seed,
+        "generator": generator,
+        "optimizer": optimizer,
+        "rates": {"milestones": milestones or ()},
+    }
     log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
-    return evaluate(model, labelled, held_out) | {"floor": floors(model, held_out, optimisation.batch)} | images.last(log)
+    return (
+        evaluate(model, labelled, held_out)
+        | {"floor": floors(model, held_out, optimisation.batch)}
+        | images.last(log)
+    )
 
 
 def in_batch(light: Tensor, colour: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(pos [B], neg [B, B-1]) in both directions: L as anchor against the batch's ab, and ab against its L. light, colour: [B, d]."""
+    """(pos [B], neg [B, B-1]) in both directions: L as anchor against the batch's ab, and ab
+    against its L. light, colour: [B, d].
+    """
     with torch.autocast(light.device.type, enabled=False):
         scores = light @ colour.T
     count = len(scores)
@@ -174,37 +249,59 @@ def in_batch(light: Tensor, colour: Tensor) -> tuple[tuple[Tensor, Tensor], tupl
 
 
 def from_bank(
-    light: Tensor, colour: Tensor, bank: Tensor, samples: Tensor, negatives: int, generator: torch.Generator
+    light: Tensor,
+    colour: Tensor,
+    bank: Tensor,
+    samples: Tensor,
+    negatives: int,
+    generator: torch.Generator,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(pos [B], neg [B, K]) in both directions, from the bank [2, n, d]: L against the bank's ab, and ab against its L.
+    """(pos [B], neg [B, K]) in both directions, from the bank [2, n, d]: L against the bank's ab,
+    and ab against its L.
 
-    The same K images are drawn for both directions of an anchor, with replacement, its own left out. Gradients reach the anchors only.
+    The same K images are drawn for both directions of an anchor, with replacement, its own left
+    out. Gradients reach the anchors only.
     """
     n = bank.shape[1]
-    drawn = torch.randint(n - 1, (len(samples), negatives), generator=generator, device=samples.device)
+    drawn = torch.randint(
+        n - 1, (len(samples), negatives), generator=generator, device=samples.device
+    )
     drawn = drawn + (drawn >= samples[:, None])
     kept = bank.detach().clone()  # it is written to before the backward pass
     found = []
     with torch.autocast(light.device.type, enabled=False):
         for anchor, other in ((light, kept[1]), (colour, kept[0])):
-            scores = anchor @ other.T  # [B, n]: one product is cheaper than gathering K rows for every anchor
+            scores = (
+                anchor @ other.T
+            )  # [B, n]: one product is cheaper than gathering K rows for every anchor
             found.append((scores.gather(1, samples[:, None])[:, 0], scores.gather(1, drawn)))
     return found[0], found[1]
 
 
-def evaluate(model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset) -> dict[str, Any]:
-    """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on both."""
-    x, test_x = (evaluation.extract_features(Features(model), part.images, transform=_unit_range).float() for part in (labelled, held_out))
+def evaluate(
+    model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset
+) -> dict[str, Any]:
+    """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on
+    both.
+    """
+    x, test_x = (
+        evaluation.extract_features(Features(model), part.images, transform=_unit_range).float()
+        for part in (labelled, held_out)
+    )
     half = x.shape[1] // 2
     alone = {
-        f"linear_{name}": evaluation.linear_probe(x[:, of], labelled.labels, test_x[:, of], held_out.labels).accuracy
+        f"linear_{name}": evaluation.linear_probe(
+            x[:, of], labelled.labels, test_x[:, of], held_out.labels
+        ).accuracy
         for name, of in (("light", slice(half)), ("colour", slice(half, None)))
     }
     return knn_and_probe(x, labelled, test_x, held_out) | alone
 
 
 def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
-    """At each (t, tau+) of FLOORS: the share of the model's anchors on the floor, in batches of whole images of `data`."""
+    """At each (t, tau+) of FLOORS: the share of the model's anchors on the floor, in batches of
+    whole images of `data`.
+    """
     shares = torch.zeros(len(FLOORS))
     model.eval()
     parts = [part for part in data.images.split(batch) if len(part) == min(batch, len(data.images))]
@@ -212,7 +309,10 @@ def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
         for part in parts:
             z = model(*views(_unit_range(part)))
             for index, (t, tau) in enumerate(FLOORS):
-                both = (losses.clamped_fraction(pos, neg, temperature=t, tau_plus=tau) for pos, neg in in_batch(*z))
+                both = (
+                    losses.clamped_fraction(pos, neg, temperature=t, tau_plus=tau)
+                    for pos, neg in in_batch(*z)
+                )
                 shares[index] += float(sum(both)) / 2 / len(parts)
     return [round(share, 4) for share in shares.tolist()]
 

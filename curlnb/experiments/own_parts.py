@@ -1,8 +1,10 @@
-"""Parts of one's own where a name may stand: a data set, an encoder, an augmentation, a loss of similarities.
+"""Parts of one's own where a name may stand: a data set, an encoder, an augmentation, a loss of
+similarities.
 
-Each is called in one place, and what it gives is checked there: a part that does not fit is refused in one line, before the training or in
-its first step. An encoder is tried on crops; it meets whole images only after the training, and has to take both. A run's key holds a
-part's code (`curlnb.runs.following`).
+Each is called in one place, and what it gives is checked there: a part that does not fit is refused
+in one line, before the training or in its first step. An encoder is tried on crops; it meets whole
+images only after the training, and has to take both. A run's key holds a part's code
+(`curlnb.runs.following`).
 """
 
 from collections.abc import Callable
@@ -16,10 +18,14 @@ from curlnb.data.datasets import Dataset
 from curlnb.models import encoders
 
 Objective = Callable[[Tensor, Tensor], Tensor]
-"""From cosine similarities of n anchors to their positive, pos [n], and to k negatives, neg [n, k] (`losses.pairwise`), to losses [n]."""
+"""From cosine similarities of n anchors to their positive, pos [n], and to k negatives, neg [n, k]
+(`losses.pairwise`), to losses [n].
+"""
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""From images, float [n, c, h, w] in [0, 1], and a generator of their device to a random view of each, in [0, 1], of any size."""
+"""From images, float [n, c, h, w] in [0, 1], and a generator of their device to a random view of
+each, in [0, 1], of any size.
+"""
 
 MakeEncoder = Callable[[int], nn.Module]
 """From a number of channels to an encoder of images [n, channels, h, w] that gives features [n, d]."""
@@ -27,7 +33,9 @@ MakeEncoder = Callable[[int], nn.Module]
 
 @runtime_checkable
 class OwnDataset(Protocol):
-    """Images of one's own with labels: `datasets.from_folder` and `datasets.from_arrays` make one. digest: of the content, for keys."""
+    """Images of one's own with labels: `datasets.from_folder` and `datasets.from_arrays` make one.
+    digest: of the content, for keys.
+    """
 
     @property
     def name(self) -> str: ...
@@ -39,42 +47,60 @@ class OwnDataset(Protocol):
 def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tuple[nn.Module, int]:
     """An encoder and the length d of its features; a name is one of `encoders.encoder`.
 
-    An encoder of one's own is asked for d: it is shown two black images [2, channels, size, size] on the CPU, in evaluation mode. A name is
-    not, so that no random number is drawn that was not drawn before.
+    An encoder of one's own is asked for d: it is shown two black images [2, channels, size, size]
+    on the CPU, in evaluation mode. A name is not, so that no random number is drawn that was not
+    drawn before.
     """
     if not callable(part):
         return encoders.encoder(part, in_channels=channels)
     made = part(channels)
     if not isinstance(made, nn.Module):
-        raise ValueError(f"encoder {_name(part)}({channels}) gives a {type(made).__name__}: it must give a torch.nn.Module")
+        raise ValueError(
+            f"encoder {_name(part)}({channels}) gives a {type(made).__name__}: it must give a torch.nn.Module"
+        )
     with torch.no_grad():
         seen = made.eval()(torch.zeros(2, channels, size, size))
     made.train()
     if not isinstance(seen, Tensor) or seen.dim() != 2 or len(seen) != 2:
-        raise ValueError(f"encoder {_name(part)} gives {_shape(seen)} for 2 images: it must give features [n, d], here [2, d]")
+        raise ValueError(
+            f"encoder {_name(part)} gives {_shape(seen)} for 2 images: it must give features [n, d], here [2, d]"
+        )
     return made, seen.shape[1]
 
 
 def view(part: Augmentation, images: Tensor, generator: torch.Generator) -> Tensor:
-    """One random view of each of uint8 images [n, c, h, w], normalised as `augment.normalise` does for evaluation."""
+    """One random view of each of uint8 images [n, c, h, w], normalised as `augment.normalise` does
+    for evaluation.
+    """
     found = part(images.float().div_(255), generator)
-    if not isinstance(found, Tensor) or found.dim() != 4 or found.shape[:2] != images.shape[:2] or not found.is_floating_point():
+    if (
+        not isinstance(found, Tensor)
+        or found.dim() != 4
+        or found.shape[:2] != images.shape[:2]
+        or not found.is_floating_point()
+    ):
         wanted = f"a float tensor [{images.shape[0]}, {images.shape[1]}, h, w]"
-        raise ValueError(f"augmentation {_name(part)} gives {_shape(found)}: it must give {wanted} in [0, 1]")
+        raise ValueError(
+            f"augmentation {_name(part)} gives {_shape(found)}: it must give {wanted} in [0, 1]"
+        )
     return augment.normalise(found)
 
 
 def check_bare(tau_plus: float, beta: float) -> None:
     """An objective of one's own comes without the settings of the others."""
     if tau_plus or beta:
-        raise ValueError(f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: leave them out")
+        raise ValueError(
+            f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: leave them out"
+        )
 
 
 def losses_of(part: Objective, pos: Tensor, neg: Tensor) -> Tensor:
     """The loss of each anchor, [n]. pos: [n]; neg: [n, k]."""
     found = part(pos, neg)
     if not isinstance(found, Tensor) or found.shape != pos.shape:
-        raise ValueError(f"objective {_name(part)} gives {_shape(found)}: it must give the loss of each anchor, [{len(pos)}]")
+        raise ValueError(
+            f"objective {_name(part)} gives {_shape(found)}: it must give the loss of each anchor, [{len(pos)}]"
+        )
     return found
 
 
@@ -83,4 +109,8 @@ def _name(part: Any) -> str:
 
 
 def _shape(value: Any) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return (
+        f"{value.dtype} {list(value.shape)}"
+        if isinstance(value, Tensor)
+        else f"a {type(value).__name__}"
+    )

@@ -1,5 +1,7 @@
-"""What a trained encoder's space looks like: a picture of it, its similarities, its hard negatives (chuang2020, Figure 5; robinson2021,
-Figures 5, 8 to 10 and 12). The training is `images.fit`'s; what is kept is small enough to be committed."""
+"""What a trained encoder's space looks like: a picture of it, its similarities, its hard negatives
+(chuang2020, Figure 5; robinson2021, Figures 5, 8 to 10 and 12). The training is `images.fit`'s;
+what is kept is small enough to be committed.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +26,9 @@ SCALE = 1000  # pictures are kept as whole thousandths of their half width
 class Pictures:
     """What is shown of a representation.
 
-    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's. drawn: images in the batch from which
-    robinson2021's Figure 12 takes its negatives; anchors: how many of them are kept as examples, one a class; shown: negatives of each.
+    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's.
+    drawn: images in the batch from which robinson2021's Figure 12 takes its negatives; anchors: how
+    many of them are kept as examples, one a class; shown: negatives of each.
     """
 
     points: int = 500
@@ -35,23 +38,32 @@ class Pictures:
     shown: int = 10
 
 
-@experiment(name="representations.look", data=image_data.digest, training=images.fit, shares_batch=True)
-def look(run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()) -> dict[str, Any]:
+@experiment(
+    name="representations.look", data=image_data.digest, training=images.fit, shares_batch=True
+)
+def look(
+    run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()
+) -> dict[str, Any]:
     """Train as `images.fit` says, then look at the evaluation split's embeddings.
 
-    Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the head, which classifiers read, and
-    the *projections*, after it, on which the loss acts.
-    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what `neighbourhood` and `similarity_histograms`
-    measure, and picture_* (see `picture`, `hardest_negatives`), which are for the eye: on another machine they come out otherwise.
+    Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the
+    head, which classifiers read, and the *projections*, after it, on which the loss acts.
+    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what
+    `neighbourhood` and `similarity_histograms` measure, and picture_* (see `picture`,
+    `hardest_negatives`), which are for the eye: on another machine they come out otherwise.
     """
     fitted = images.fit(run, seed=seed, training=training)
     model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
     labels = held_out.labels
-    features, projections = (image_data.features(body, held_out) for body in (model.encoder, Projections(model)))
+    features, projections = (
+        image_data.features(body, held_out) for body in (model.encoder, Projections(model))
+    )
     some = image_data.first_of_each(labels, pictures.points)
     few, few_labels = features[some].cpu(), labels[some].cpu()  # where t-SNE is computed
     flat = picture(few, perplexity=pictures.perplexity, seed=seed)
-    metrics: dict[str, Any] = image_data.knn_and_probe(image_data.features(model.encoder, labelled), labelled, features, held_out)
+    metrics: dict[str, Any] = image_data.knn_and_probe(
+        image_data.features(model.encoder, labelled), labelled, features, held_out
+    )
     del metrics["linear_top5"]
     for name, measured in (
         ("features", neighbourhood(few, few_labels) | similarity_histograms(features, labels)),
@@ -65,12 +77,18 @@ def look(run: Run, *, seed: int, training: Training = Training(), pictures: Pict
 
 
 def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
-    """t-SNE of features [n, d] in the cosine's metric, [n, 2], centred, its half width `SCALE`. scikit-learn's, from the features' PCA."""
+    """t-SNE of features [n, d] in the cosine's metric, [n, 2], centred, its half width `SCALE`.
+    scikit-learn's, from the features' PCA.
+    """
     from sklearn.manifold import TSNE
 
-    x = nn.functional.normalize(features, dim=1).double().cpu().numpy()  # on the sphere, Euclid's distance orders as the cosine does
+    x = (
+        nn.functional.normalize(features, dim=1).double().cpu().numpy()
+    )  # on the sphere, Euclid's distance orders as the cosine does
     steps, start = (1000, "pca") if len(x) >= 50 else (250, "random")
-    tsne = TSNE(perplexity=min(perplexity, (len(x) - 1) / 3), init=start, random_state=seed, max_iter=steps)
+    tsne = TSNE(
+        perplexity=min(perplexity, (len(x) - 1) / 3), init=start, random_state=seed, max_iter=steps
+    )
     flat = torch.from_numpy(np.asarray(tsne.fit_transform(x), dtype=np.float64))
     flat = flat - flat.mean(0)
     return flat * (SCALE / flat.abs().max())
@@ -79,20 +97,28 @@ def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
 def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> dict[str, float]:
     """How well classes keep together among points [n, d], in cosine distance or in Euclid's.
 
-    knn10: the share of points of which the NEIGHBOURS nearest other points vote for the right class, equal votes counting for their share;
-    silhouette: its mean over the points, in [-1, 1]; overlap: of distances within and between classes (see `overlap`).
+    knn10: the share of points of which the NEIGHBOURS nearest other points vote for the right
+    class, equal votes counting for their share; silhouette: its mean over the points, in [-1, 1];
+    overlap: of distances within and between classes (see `overlap`).
     """
     wide = embedding.double()
     wide = nn.functional.normalize(wide, dim=1) if cosine else wide
     distance = 1 - wide @ wide.T if cosine else torch.cdist(wide, wide)
     n = len(wide)
-    nearest = distance.clone().fill_diagonal_(torch.inf).topk(min(NEIGHBOURS, n - 1), largest=False).indices
+    nearest = (
+        distance.clone()
+        .fill_diagonal_(torch.inf)
+        .topk(min(NEIGHBOURS, n - 1), largest=False)
+        .indices
+    )
     votes = nn.functional.one_hot(labels[nearest]).sum(1)  # [n, classes]
     classes = nn.functional.one_hot(labels).double()  # [n, classes]
     sums, count = distance.fill_diagonal_(0) @ classes, classes.sum(0)
     own = sums.gather(1, labels[:, None])[:, 0] / (count[labels] - 1).clamp_min(1)
     other = (sums / count).masked_fill(classes.bool(), torch.inf).amin(1)
-    widths = torch.where(count[labels] > 1, (other - own) / torch.maximum(own, other).clamp_min(1e-12), 0.0)
+    widths = torch.where(
+        count[labels] > 1, (other - own) / torch.maximum(own, other).clamp_min(1e-12), 0.0
+    )
     above = torch.triu(torch.ones(n, n, dtype=torch.bool, device=distance.device), 1)
     same = labels[:, None] == labels
     top = float(distance.max())
@@ -105,17 +131,21 @@ def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> 
 
 
 def similarity_histograms(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Cosine similarity of all pairs of points [n, d], by whether their labels agree (robinson2021, Figures 5 and 8 to 10).
+    """Cosine similarity of all pairs of points [n, d], by whether their labels agree (robinson2021,
+    Figures 5 and 8 to 10).
 
-    same, different: shares of the pairs in each of BINS bins over [-1, 1]; overlap: of the two, on bins of a tenth of that width; auc: the
-    chance that a pair of one class is more similar than a pair of two; mean_same, mean_different.
+    same, different: shares of the pairs in each of BINS bins over [-1, 1]; overlap: of the two, on
+    bins of a tenth of that width; auc: the chance that a pair of one class is more similar than a
+    pair of two; mean_same, mean_different.
     """
     unit = nn.functional.normalize(embedding.float(), dim=1)
     cosine = (unit @ unit.T).clamp(-1, 1)
     above = torch.triu(torch.ones_like(cosine, dtype=torch.bool), 1)
     agree = labels[:, None] == labels
     of_same, of_different = cosine[above & agree], cosine[above & ~agree]
-    fine = [torch.histc(values, 100 * BINS, -1.0, 1.0).double() for values in (of_same, of_different)]
+    fine = [
+        torch.histc(values, 100 * BINS, -1.0, 1.0).double() for values in (of_same, of_different)
+    ]
     medium = [counts.view(10 * BINS, -1).sum(1) for counts in fine]
     coarse = [counts.view(BINS, -1).sum(1) / counts.sum() for counts in fine]
     same, different = (counts / counts.sum() for counts in fine)
@@ -130,17 +160,24 @@ def similarity_histograms(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def overlap(one: Tensor, other: Tensor) -> float:
-    """What two histograms over the same bins, [bins] each, have in common: 1 for equal ones, 0 for disjoint ones."""
+    """What two histograms over the same bins, [bins] each, have in common: 1 for equal ones, 0 for
+    disjoint ones.
+    """
     return float(torch.minimum(one / one.sum(), other / other.sum()).sum())
 
 
-def hardest_negatives(embedding: Tensor, labels: Tensor, pictures: Pictures, temperature: float) -> dict[str, Any]:
-    """Hard negatives in batches of `pictures.drawn` points of embedding [n, d] (robinson2021, Figure 12), and how many are false ones.
+def hardest_negatives(
+    embedding: Tensor, labels: Tensor, pictures: Pictures, temperature: float
+) -> dict[str, Any]:
+    """Hard negatives in batches of `pictures.drawn` points of embedding [n, d] (robinson2021,
+    Figure 12), and how many are false ones.
 
-    Batches are drawn without replacement, the same for every encoder; every point of a batch is an anchor, the others its negatives.
-    false_hardest: the share of the anchor's class among its `shown` most similar negatives; false_uniform: among all; false_weight: for
-    each of BETAS, the mean share of the weights e^{beta s/t} that lies on the anchor's class.
-    picture_anchors: [anchors], of the first batch, classes in order; picture_hardest, picture_random: [anchors][shown] indices.
+    Batches are drawn without replacement, the same for every encoder; every point of a batch is an
+    anchor, the others its negatives. false_hardest: the share of the anchor's class among its
+    `shown` most similar negatives; false_uniform: among all; false_weight: for each of BETAS, the
+    mean share of the weights e^{beta s/t} that lies on the anchor's class. picture_anchors:
+    [anchors], of the first batch, classes in order; picture_hardest, picture_random:
+    [anchors][shown] indices.
     """
     unit = nn.functional.normalize(embedding.float(), dim=1).cpu()
     labels = labels.cpu()
@@ -154,19 +191,39 @@ def hardest_negatives(embedding: Tensor, labels: Tensor, pictures: Pictures, tem
         cosine = (unit[batch] @ unit[batch].T).fill_diagonal_(-torch.inf)
         top = cosine.topk(shown, 1).indices  # [drawn, shown]
         false = (labels[batch][:, None] == labels[batch]).float().fill_diagonal_(0)
-        weight = torch.stack([((beta / temperature * cosine).fill_diagonal_(-torch.inf)).softmax(1).mul(false).sum(1) for beta in BETAS])
-        found.append(torch.stack([false.gather(1, top).mean(1), false.sum(1) / (drawn - 1), *weight]))  # [2 + betas, drawn]
+        weight = torch.stack(
+            [
+                ((beta / temperature * cosine).fill_diagonal_(-torch.inf))
+                .softmax(1)
+                .mul(false)
+                .sum(1)
+                for beta in BETAS
+            ]
+        )
+        found.append(
+            torch.stack([false.gather(1, top).mean(1), false.sum(1) / (drawn - 1), *weight])
+        )  # [2 + betas, drawn]
         if not examples:
             own = labels[batch]
-            chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][: pictures.anchors]
+            chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][
+                : pictures.anchors
+            ]
             others = [torch.randperm(drawn - 1, generator=generator)[:shown] for _ in chosen]
             examples = {
                 "picture_anchors": batch[chosen].tolist(),
                 "picture_hardest": batch[top[chosen]].tolist(),
-                "picture_random": [batch[other + (other >= at)].tolist() for at, other in zip(chosen, others, strict=True)],
+                "picture_random": [
+                    batch[other + (other >= at)].tolist()
+                    for at, other in zip(chosen, others, strict=True)
+                ],
             }
     shares = [round(share, 4) for share in torch.cat(found, 1).mean(1).tolist()]
-    return {"false_hardest": shares[0], "false_uniform": shares[1], "false_weight": shares[2:], **examples}
+    return {
+        "false_hardest": shares[0],
+        "false_uniform": shares[1],
+        "false_weight": shares[2:],
+        **examples,
+    }
 
 
 class Projections(nn.Module):

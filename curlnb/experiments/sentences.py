@@ -1,8 +1,9 @@
-"""Quick-thoughts with debiased and hard negatives, and SentEval's tasks (chuang2020, Section 5.3; robinson2021, Section 5.3; Table 2 of
-both).
+"""Quick-thoughts with debiased and hard negatives, and SentEval's tasks (chuang2020, Section 5.3;
+robinson2021, Section 5.3; Table 2 of both).
 
-A batch is B consecutive sentences of books. Two encoders f and g read each of them; a sentence is to tell, by inner products f(x)'g(x'),
-the sentences before and after it from the others of the batch. A sentence's representation is f(x) and g(x) side by side.
+A batch is B consecutive sentences of books. Two encoders f and g read each of them; a sentence is
+to tell, by inner products f(x)'g(x'), the sentences before and after it from the others of the
+batch. A sentence's representation is f(x) and g(x) side by side.
 """
 
 import re
@@ -32,9 +33,11 @@ METHODS = (*OBJECTIVES, "untrained", "mean")
 class NeighbourContrast:
     """What is trained, and by which loss.
 
-    method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta (`neighbour_loss`); "untrained" leaves the
-    random encoders as they are; "mean" is the mean of a sentence's word vectors. tau_plus, beta, weight_clip, floor: as
-    `losses.contrastive_loss`. diagonal, sibling: as `columns`. ValueError for an unknown method, and for what it does not take.
+    method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta
+    (`neighbour_loss`); "untrained" leaves the random encoders as they are; "mean" is the mean of a
+    sentence's word vectors. tau_plus, beta, weight_clip, floor: as `losses.contrastive_loss`.
+    diagonal, sibling: as `columns`. ValueError for an unknown method, and for what it does not
+    take.
     """
 
     method: str = "biased"
@@ -47,18 +50,24 @@ class NeighbourContrast:
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS)
-        if (self.tau_plus and self.method not in ("debiased", "hard")) or (self.beta and self.method != "hard"):
+        if (self.tau_plus and self.method not in ("debiased", "hard")) or (
+            self.beta and self.method != "hard"
+        ):
             refused = "beta" if self.beta else "tau_plus"
-            raise ValueError(f"method {self.method!r} takes no {refused}; 'debiased' takes tau_plus, 'hard' both")
+            raise ValueError(
+                f"method {self.method!r} takes no {refused}; 'debiased' takes tau_plus, 'hard' both"
+            )
 
 
 @dataclass(frozen=True)
 class Reading:
     """How sentences are read.
 
-    hidden: states of each of the two directions of each of the two encoders. word_dim: None for the set's own fixed word vectors, else
-    trained ones of that size, from random values, a table for each encoder, for the `vocabulary` most frequent words. words: the books'
-    sentences are cut behind so many; the tasks' are read whole. first: train on the books' first so many sentences only.
+    hidden: states of each of the two directions of each of the two encoders. word_dim: None for the
+    set's own fixed word vectors, else trained ones of that size, from random values, a table for
+    each encoder, for the `vocabulary` most frequent words. words: the books' sentences are cut
+    behind so many; the tasks' are read whole. first: train on the books' first so many sentences
+    only.
     """
 
     hidden: int = 64
@@ -70,8 +79,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is measured. tasks: of SentEval's, by name; folds, inner: as `sentence_tasks.cross_validated`; evaluate_tasks: False leaves the
-    tasks out."""
+    """What is measured. tasks: of SentEval's, by name; folds, inner: as
+    `sentence_tasks.cross_validated`; evaluate_tasks: False leaves the tasks out.
+    """
 
     tasks: tuple[str, ...] | list[str] = ("MR", "CR", "SUBJ", "TREC")
     folds: int = 10
@@ -84,7 +94,10 @@ class Tasks:
 
 
 @experiment(
-    name="sentences.quick_thoughts", data=lambda p: "".join(sentences.digest(name) for name in dict.fromkeys((p["dataset"], *p["tasks"])))
+    name="sentences.quick_thoughts",
+    data=lambda p: "".join(
+        sentences.digest(name) for name in dict.fromkeys((p["dataset"], *p["tasks"]))
+    ),
 )
 def quick_thoughts(
     run: Run,
@@ -97,13 +110,16 @@ def quick_thoughts(
     optimisation: Optimisation = Optimisation(epochs=1, batch=400, lr=5e-4, weight_decay=0.0),
     clip_norm: float = 5.0,
 ) -> dict[str, Any]:
-    """Train on the books' training split, then measure next-sentence retrieval on its held-out book and the tasks by SentEval's protocol.
+    """Train on the books' training split, then measure next-sentence retrieval on its held-out book
+    and the tasks by SentEval's protocol.
 
     clip_norm: gradients longer than that are shortened.
-    Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and MSRP_f1; next (share of
-    held-out sentences whose successor has the highest score of its batch); for trained methods by the end of training loss, clamped (share
-    of anchors on the floor), positive and negative (mean scores), norm (mean length of f(x)); diverged (1 where the loss ceased to be
-    finite at the step `diverged_at`, and everything else is None). ValueError for fewer sentences than a batch.
+    Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose
+    the penalty, and MSRP_f1; next (share of held-out sentences whose successor has the highest
+    score of its batch); for trained methods by the end of training loss, clamped (share of anchors
+    on the floor), positive and negative (mean scores), norm (mean length of f(x)); diverged (1
+    where the loss ceased to be finite at the step `diverged_at`, and everything else is None).
+    ValueError for fewer sentences than a batch.
     """
     optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
     tasks, mean = limited(tasks, inner=1), loss.method == "mean"
@@ -112,7 +128,9 @@ def quick_thoughts(
     books, number = _read(dataset, "train", run.device, entry.vectors), None
     if word_dim is not None:
         number, known = sentences.most_frequent(books, reading.vocabulary)
-        books = replace(books, tokens=number[books.tokens.long()], vocabulary=known, vectors=books.vectors[:1])
+        books = replace(
+            books, tokens=number[books.tokens.long()], vocabulary=known, vectors=books.vectors[:1]
+        )
 
     def read(name: str, split: str) -> Texts:
         """Another text in the books' words."""
@@ -123,18 +141,34 @@ def quick_thoughts(
     log: dict[str, list[float]] = {}
     if loss.method in OBJECTIVES:
         try:
-            log = train_encoders(run, model, books, loss, reading, optimisation, clip_norm=clip_norm, seed=seed)
+            log = train_encoders(
+                run, model, books, loss, reading, optimisation, clip_norm=clip_norm, seed=seed
+            )
         except TrainingError as error:
             if loss.floor is not None:
                 raise
             return _diverged(tasks.evaluated, str(error))
-    metrics: dict[str, Any] = {"diverged": 0.0, "diverged_at": None, **{name: curve[-1] for name, curve in log.items()}}
-    metrics |= {f"{name}_curve": [round(value, 5) for value in curve] for name, curve in log.items() if len(curve) > 1}
+    metrics: dict[str, Any] = {
+        "diverged": 0.0,
+        "diverged_at": None,
+        **{name: curve[-1] for name, curve in log.items()},
+    }
+    metrics |= {
+        f"{name}_curve": [round(value, 5) for value in curve]
+        for name, curve in log.items()
+        if len(curve) > 1
+    }
     held_out = "dev" if "dev" in entry.splits else "train"
-    metrics["next"] = None if mean else next_sentence(model, read(dataset, held_out), reading.words, optimisation.batch)
+    metrics["next"] = (
+        None
+        if mean
+        else next_sentence(model, read(dataset, held_out), reading.words, optimisation.batch)
+    )
     for task in tasks.evaluated:
         score = task_score(model, task, read, tasks.folds, tasks.inner)
-        metrics |= {task: score.accuracy, f"{task}_dev": score.dev} | ({"MSRP_f1": score.f1} if task == "MSRP" else {})
+        metrics |= {task: score.accuracy, f"{task}_dev": score.dev} | (
+            {"MSRP_f1": score.f1} if task == "MSRP" else {}
+        )
     return metrics
 
 
@@ -162,7 +196,9 @@ class TrainedWords(BiGRU):
         return torch.cat([last[0], last[1]], 1)[batch.place]
 
 
-def encoders(books: Texts, hidden: int, word_dim: int | None = None, *, mean: bool = False) -> nn.Module:
+def encoders(
+    books: Texts, hidden: int, word_dim: int | None = None, *, mean: bool = False
+) -> nn.Module:
     """The network: two encoders; with `mean`, the mean of word vectors."""
     if mean:
         return MeanOfVectors(books.vectors)
@@ -175,16 +211,22 @@ def encoders(books: Texts, hidden: int, word_dim: int | None = None, *, mean: bo
 # --- the objective
 
 
-def columns(own: Tensor, diagonal: str = "out", sibling: str = "out") -> tuple[Tensor, Tensor, Tensor]:
+def columns(
+    own: Tensor, diagonal: str = "out", sibling: str = "out"
+) -> tuple[Tensor, Tensor, Tensor]:
     """Who is whose neighbour among B consecutive sentences, and who is a negative.
 
-    own: [B], the book of each sentence; neighbours are of one book. diagonal: "out", a sentence is not its own negative, or "zero", as in
-    the released code, whose self-scores of 0 stay in the softmax. sibling: whether one neighbour counts among the negatives of the
-    other; "in" is quick-thoughts' softmax over all other sentences. Returns there [2, B] bool, whether a sentence has a predecessor and a
-    successor; near [2, B], their places (any where there is none); negative [2, B, B] bool. ValueError for another word.
+    own: [B], the book of each sentence; neighbours are of one book. diagonal: "out", a sentence is
+    not its own negative, or "zero", as in the released code, whose self-scores of 0 stay in the
+    softmax. sibling: whether one neighbour counts among the negatives of the other; "in" is
+    quick-thoughts' softmax over all other sentences. Returns there [2, B] bool, whether a sentence
+    has a predecessor and a successor; near [2, B], their places (any where there is none); negative
+    [2, B, B] bool. ValueError for another word.
     """
     if diagonal not in ("out", "zero") or sibling not in ("out", "in"):
-        raise ValueError(f"diagonal must be 'out' or 'zero' and sibling 'out' or 'in', not {diagonal!r} and {sibling!r}")
+        raise ValueError(
+            f"diagonal must be 'out' or 'zero' and sibling 'out' or 'in', not {diagonal!r} and {sibling!r}"
+        )
     size = len(own)
     place = torch.arange(size, device=own.device)
     same = own[1:] == own[:-1]
@@ -208,32 +250,52 @@ def neighbour_loss(
     sibling: str = "out",
     **options: Any,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Quick-thoughts' loss with g of chuang2020, Eq. 16, or robinson2021, Eq. 4, M = 2, and what is worth logging. All 0-dim.
+    """Quick-thoughts' loss with g of chuang2020, Eq. 16, or robinson2021, Eq. 4, M = 2, and what is
+    worth logging. All 0-dim.
 
-    scores: [B, B], f of the row's sentence with g of the column's; own: [B] books. An anchor's loss is the mean of
-    -log e^{s_j} / (e^{s_j} + N g) over its one or two neighbours j, g being of both; N is the number of negatives of an anchor with two.
-    With tau_plus = beta = 0, diagonal "zero" and sibling "in" this is the released code: cross-entropy with targets 1/2, 1/2. Temperature
-    1; scores are not normalised. diagonal, sibling: as `columns`; the rest as `losses.contrastive_loss`.
+    scores: [B, B], f of the row's sentence with g of the column's; own: [B] books. An anchor's loss
+    is the mean of -log e^{s_j} / (e^{s_j} + N g) over its one or two neighbours j, g being of both;
+    N is the number of negatives of an anchor with two. With tau_plus = beta = 0, diagonal "zero"
+    and sibling "in" this is the released code: cross-entropy with targets 1/2, 1/2. Temperature 1;
+    scores are not normalised. diagonal, sibling: as `columns`; the rest as
+    `losses.contrastive_loss`.
     """
     there, near, negative = columns(own, diagonal, sibling)
     if diagonal == "zero":
         scores = scores * (1 - torch.eye(len(scores), dtype=scores.dtype, device=scores.device))
     pos = torch.stack([scores.gather(1, column[:, None])[:, 0] for column in near])  # [2, B]
-    both = torch.where(there, pos, pos.flip(0)).T  # an anchor with one neighbour has it twice, which is M = 1
-    options |= {"temperature": 1.0, "beta": beta, "extra_pos": both, "weight_clip": weight_clip if beta > 0 else None}
+    both = torch.where(
+        there, pos, pos.flip(0)
+    ).T  # an anchor with one neighbour has it twice, which is M = 1
+    options |= {
+        "temperature": 1.0,
+        "beta": beta,
+        "extra_pos": both,
+        "weight_clip": weight_clip if beta > 0 else None,
+    }
     n = float(len(own) - 1 - (diagonal == "out") - (sibling == "out"))
     weight = there / there.sum(0).clamp_min(1)
     total, clamped = scores.new_zeros(()), scores.new_zeros(())
     for column in range(2):
-        each, floored = losses.loss_and_clamped(pos[column], scores, mask=negative[column], n_eff=n, **options)
+        each, floored = losses.loss_and_clamped(
+            pos[column], scores, mask=negative[column], n_eff=n, **options
+        )
         total = total + torch.where(there[column], each * weight[column], 0.0).sum()
         clamped = clamped + floored / 2
     anchors = there.any(0).sum().clamp_min(1)
     with torch.no_grad():
         wide = negative[0].to(scores.dtype)
         # a GPU would be waited for to count a mask
-        positive = pos[there].mean() if pos.device.type == "cpu" else torch.where(there, pos, torch.nan).nanmean()
-        about = {"clamped": clamped, "positive": positive, "negative": (scores * wide).sum() / wide.sum()}
+        positive = (
+            pos[there].mean()
+            if pos.device.type == "cpu"
+            else torch.where(there, pos, torch.nan).nanmean()
+        )
+        about = {
+            "clamped": clamped,
+            "positive": positive,
+            "negative": (scores * wide).sum() / wide.sum(),
+        }
     return total / anchors, about
 
 
@@ -241,11 +303,17 @@ def neighbour_loss(
 
 
 def batches_of(count: int, batch: int) -> int:
-    """How many batches of consecutive sentences `count` sentences give, what is left over at the end dropped. ValueError if none."""
+    """How many batches of consecutive sentences `count` sentences give, what is left over at the
+    end dropped. ValueError if none.
+    """
     if batch < 4:
-        raise ValueError(f"a batch of {batch} consecutive sentences is too small: two neighbours and a negative need 4")
+        raise ValueError(
+            f"a batch of {batch} consecutive sentences is too small: two neighbours and a negative need 4"
+        )
     if count < batch:
-        raise ValueError(f"the books have {count} sentences, fewer than a batch of {batch}: use a smaller batch or more books")
+        raise ValueError(
+            f"the books have {count} sentences, fewer than a batch of {batch}: use a smaller batch or more books"
+        )
     return count // batch
 
 
@@ -260,7 +328,8 @@ def train_encoders(
     clip_norm: float,
     seed: int,
 ) -> dict[str, list[float]]:
-    """Train f and g on batches of consecutive sentences, in random order. Returns the log, a number an epoch.
+    """Train f and g on batches of consecutive sentences, in random order. Returns the log, a number
+    an epoch.
 
     TrainingError where the loss is not finite.
     """
@@ -281,14 +350,34 @@ def train_encoders(
         value, about = neighbour_loss(f @ g.T, books.labels[samples], **options)
         return value, about | {"norm": f.detach().norm(dim=1).mean()}
 
-    samples = batches_of(len(books) if reading.first is None else min(reading.first, len(books)), batch)
+    samples = batches_of(
+        len(books) if reading.first is None else min(reading.first, len(books)), batch
+    )
     generator = torch.Generator(run.device).manual_seed(seed)
-    return train_by(replace(optimisation, batch=1), run, model, step, samples=samples, seed=seed, generator=generator, optimizer=optimizer)
+    return train_by(
+        replace(optimisation, batch=1),
+        run,
+        model,
+        step,
+        samples=samples,
+        seed=seed,
+        generator=generator,
+        optimizer=optimizer,
+    )
 
 
 def _diverged(tasks: list[str], said: str) -> dict[str, Any]:
     step = re.search(r"at step (\d+)", said)
-    names = ["next", "loss", "clamped", "positive", "negative", "norm", *tasks, *(f"{task}_dev" for task in tasks)]
+    names = [
+        "next",
+        "loss",
+        "clamped",
+        "positive",
+        "negative",
+        "norm",
+        *tasks,
+        *(f"{task}_dev" for task in tasks),
+    ]
     return {"diverged": 1.0, "diverged_at": int(step[1]) if step else None, **dict.fromkeys(names)}
 
 
@@ -297,7 +386,9 @@ def _diverged(tasks: list[str], said: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> float:
-    """Share of a held-out book's sentences whose successor scores highest (f of one, g of the other) among all others of their batch."""
+    """Share of a held-out book's sentences whose successor scores highest (f of one, g of the
+    other) among all others of their batch.
+    """
     z = encode(model, books, words=words)
     half, size = z.shape[1] // 2, min(batch, len(books))
     right = []
@@ -307,19 +398,27 @@ def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> flo
     return float(torch.cat(right).float().mean())
 
 
-def task_score(model: nn.Module, task: str, read: Callable[[str, str], Texts], folds: int = 10, inner: int = 9) -> sentence_tasks.Score:
-    """A task by SentEval's protocol. read(task, split): its rows, in the words that the model knows."""
+def task_score(
+    model: nn.Module, task: str, read: Callable[[str, str], Texts], folds: int = 10, inner: int = 9
+) -> sentence_tasks.Score:
+    """A task by SentEval's protocol. read(task, split): its rows, in the words that the model
+    knows.
+    """
 
     def features(split: str) -> tuple[Tensor, Tensor]:
         data = read(task, split)
         z = encode(model, data)  # whole sentences, however short those of training were cut
         assert data.sentiment is not None
-        return sentence_tasks.pair_features(z[::2], z[1::2]) if task == "MSRP" else z, data.sentiment
+        return sentence_tasks.pair_features(
+            z[::2], z[1::2]
+        ) if task == "MSRP" else z, data.sentiment
 
     x, y = features("train")
     if "test" not in texts.entry_of(task).splits:
         return sentence_tasks.cross_validated(x, y, count=folds, inner=inner)
-    return sentence_tasks.train_test(x, y, *features("test"), count=folds, inner=min(folds, inner + 1))
+    return sentence_tasks.train_test(
+        x, y, *features("test"), count=folds, inner=min(folds, inner + 1)
+    )
 
 
 @kept_in_memory(12)

@@ -1,4 +1,6 @@
-"""What the experiments share of their settings: how a network is optimised, what a dry run makes smaller, and which data stay in memory."""
+"""What the experiments share of their settings: how a network is optimised, what a dry run makes
+smaller, and which data stay in memory.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,8 +19,9 @@ Loader = TypeVar("Loader", bound=Callable[..., Any])
 class Optimisation:
     """How a network is trained. The optimiser is Adam unless an experiment says otherwise.
 
-    epochs: passes over the data, 0 for no training; batch: samples a step, at least 1; lr: the learning rate; weight_decay: the weight of
-    the squared length of all parameters. ValueError for counts out of range.
+    epochs: passes over the data, 0 for no training; batch: samples a step, at least 1; lr: the
+    learning rate; weight_decay: the weight of the squared length of all parameters. ValueError for
+    counts out of range.
     """
 
     epochs: int = 10
@@ -30,15 +33,18 @@ class Optimisation:
         for name, least in (("epochs", 0), ("batch", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}: it needs a whole number of at least {least}")
+                raise ValueError(
+                    f"{name} is {value!r}: it needs a whole number of at least {least}"
+                )
 
 
 @dataclass(frozen=True)
 class Accelerated(Optimisation):
     """The same, of a network that may be made faster.
 
-    precision: one of `devices.PRECISIONS`; losses are computed in float32 in any case. compile: whether by torch.compile. Where the
-    machine lacks either, the run goes on without it and says so in its notes (see `training.accelerated`).
+    precision: one of `devices.PRECISIONS`; losses are computed in float32 in any case. compile:
+    whether by torch.compile. Where the machine lacks either, the run goes on without it and says so
+    in its notes (see `training.accelerated`).
     """
 
     precision: str = "float32"
@@ -56,15 +62,22 @@ def check_known(name: str, value: Any, known: Sequence[str]) -> None:
 
 
 def limited(settings: Group, **most: int) -> Group:
-    """The settings as they are; in a dry run with the named numbers at most as large as given. None stays None."""
+    """The settings as they are; in a dry run with the named numbers at most as large as given. None
+    stays None.
+    """
     if not environment.dry():
         return settings
-    smaller = {name: min(value, most[name]) for name in most if (value := getattr(settings, name)) is not None}
+    smaller = {
+        name: min(value, most[name])
+        for name in most
+        if (value := getattr(settings, name)) is not None
+    }
     return replace(settings, **smaller)  # type: ignore[type-var]
 
 
 def kept_in_memory(most: int) -> Callable[[Loader], Loader]:
-    """Decorator: keep the last `most` results of a function that loads data, since a process does many runs on few sets.
+    """Decorator: keep the last `most` results of a function that loads data, since a process does
+    many runs on few sets.
 
     A dry run's are kept apart, so that noise is never taken for data.
     """

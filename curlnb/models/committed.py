@@ -1,4 +1,6 @@
-"""Encoders that were trained at night and are committed, so that embeddings can be explored without training."""
+"""Encoders that were trained at night and are committed, so that embeddings can be explored without
+training.
+"""
 
 import hashlib
 import json
@@ -10,28 +12,39 @@ from curlnb.runs import environment
 
 
 def folder() -> Path:
-    """data/encoders/: a safetensors file each, and encoders.json, which says how each was trained and what it scored."""
+    """data/encoders/: a safetensors file each, and encoders.json, which says how each was trained
+    and what it scored.
+    """
     return environment.checkout("models.pretrained") / "data" / "encoders"
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """By name: parameters and seed of the run, its identity, its metrics, the commit, the machine, and the file's sha256."""
+    """By name: parameters and seed of the run, its identity, its metrics, the commit, the machine,
+    and the file's sha256.
+    """
     path = folder() / "encoders.json"
     if not path.exists():
-        raise FileNotFoundError(f"no committed encoders at {path}: they come with the repository, which CURLNB_HOME must name")
+        raise FileNotFoundError(
+            f"no committed encoders at {path}: they come with the repository, which CURLNB_HOME must name"
+        )
     found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def pretrained(name: str) -> SimCLR:
-    """A committed network, in evaluation mode on the CPU: normalised images [n, 3, 32, 32] -> (features [n, 128], projections [n, 128]).
+    """A committed network, in evaluation mode on the CPU: normalised images [n, 3, 32, 32] ->
+    (features [n, 128], projections [n, 128]).
 
-    name: the objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard" (beta 1, tau+ 0.1), on CIFAR-10 without
-    its labels (`unbiased` chooses negatives by them); see `catalogue`. Images are normalised by `data.augment.normalise`. The weights are
-    frozen, so that features go into a probe as they are: `requires_grad_()` makes them trainable. `model.encoder` gives the features alone.
-    ValueError for an unknown name, or a file that is not the committed one.
+    name: the objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard"
+    (beta 1, tau+ 0.1), on CIFAR-10 without its labels (`unbiased` chooses negatives by them); see
+    `catalogue`. Images are normalised by `data.augment.normalise`. The weights are frozen, so that
+    features go into a probe as they are: `requires_grad_()` makes them trainable. `model.encoder`
+    gives the features alone. ValueError for an unknown name, or a file that is not the committed
+    one.
     """
-    from safetensors.torch import load  # the folder `models` must be importable with torch and numpy alone
+    from safetensors.torch import (
+        load,
+    )  # the folder `models` must be importable with torch and numpy alone
 
     about = catalogue()
     if name not in about:

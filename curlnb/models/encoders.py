@@ -1,4 +1,6 @@
-"""Encoders and the projection head: an image batch in, one vector an image out. Never any pretrained weights."""
+"""Encoders and the projection head: an image batch in, one vector an image out. Never any
+pretrained weights.
+"""
 
 import functools
 import itertools
@@ -13,8 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class SimCLR(nn.Module):
     """Encoder and projection head as in the code released with chuang2020 and robinson2021.
 
-    images [n, c, h, w] -> (features [n, feature_dim], projections [n, out]), both of unit length and at least float32, also under
-    autocast: the loss is computed on projections, probes on features.
+    images [n, c, h, w] -> (features [n, feature_dim], projections [n, out]), both of unit length
+    and at least float32, also under autocast: the loss is computed on projections, probes on
+    features.
     """
 
     def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
@@ -32,14 +35,17 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
-    """A freshly initialised encoder and the length of its features. Images [n, in_channels, h, w] -> features [n, feature_dim].
+    """A freshly initialised encoder and the length of its features. Images [n, in_channels, h, w]
+    -> features [n, feature_dim].
 
-    name: "cnn", a small network for the CPU (128 features, 0.09 M parameters); "resnet18", "resnet34", "resnet50", torchvision's with
-    the stem for CIFAR (3x3 convolution of stride 1, no max-pooling) and without classifier (512, 512, 2048 features), as in the
-    released code; "resnet50-imagenet" with its own stem (7x7 of stride 2, max-pooling), for pictures of 224 pixels; "vgg16" with an
-    additional 512 x 100 linear layer (arora2019, section 8.1; 100 features), and "vgg16_bn", the same with batch normalisation, since
-    the paper does not say which it used; both need images of at least 32 x 32 pixels.
-    Initial weights come from torch's global generator. Raises ValueError for an unknown name or in_channels < 1.
+    name: "cnn", a small network for the CPU (128 features, 0.09 M parameters); "resnet18",
+    "resnet34", "resnet50", torchvision's with the stem for CIFAR (3x3 convolution of stride 1, no
+    max-pooling) and without classifier (512, 512, 2048 features), as in the released code;
+    "resnet50-imagenet" with its own stem (7x7 of stride 2, max-pooling), for pictures of 224
+    pixels; "vgg16" with an additional 512 x 100 linear layer (arora2019, section 8.1; 100
+    features), and "vgg16_bn", the same with batch normalisation, since the paper does not say which
+    it used; both need images of at least 32 x 32 pixels. Initial weights come from torch's global
+    generator. Raises ValueError for an unknown name or in_channels < 1.
     """
     if name not in _BUILDERS:
         raise ValueError(f"unknown encoder {name!r}: choose one of {', '.join(_BUILDERS)}")
@@ -49,21 +55,32 @@ def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
 
 
 def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module:
-    """Linear (no bias), batch norm, ReLU, linear: features [n, in_dim] -> projections [n, out], not normalised; as released."""
-    return nn.Sequential(nn.Linear(in_dim, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out))
+    """Linear (no bias), batch norm, ReLU, linear: features [n, in_dim] -> projections [n, out], not
+    normalised; as released.
+    """
+    return nn.Sequential(
+        nn.Linear(in_dim, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, out),
+    )
 
 
 @torch.no_grad()
 def momentum_update(slow: nn.Module, fast: nn.Module, rate: float) -> None:
-    """Move a momentum copy's parameters by `rate` of the way to the original's; running statistics stay each network's own."""
+    """Move a momentum copy's parameters by `rate` of the way to the original's; running statistics
+    stay each network's own.
+    """
     for theirs, ours in zip(slow.parameters(), fast.parameters(), strict=True):
         theirs.lerp_(ours, rate)
 
 
 class _Average(nn.Module):
-    """[n, c, h, w] -> [n, c], the mean over positions, so that its gradient lies in memory as channels-last convolutions' outputs do.
+    """[n, c, h, w] -> [n, c], the mean over positions, so that its gradient lies in memory as
+    channels-last convolutions' outputs do.
 
-    That of `nn.AdaptiveAvgPool2d` does not: on a CPU the ReLU before it then takes ten times as long, 7% of the small network's step.
+    That of `nn.AdaptiveAvgPool2d` does not: on a CPU the ReLU before it then takes ten times as
+    long, 7% of the small network's step.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,23 +92,36 @@ def _cnn(in_channels: int) -> tuple[nn.Module, int]:
     channels = (in_channels, 32, 64, 128)
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(channels):
-        layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+        layers += [
+            nn.Conv2d(before, after, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*layers, _Average()), channels[-1]
 
 
 def resnet9(in_channels: int) -> nn.Module:
-    """A small residual network to hand in, `simclr(encoder=encoders.resnet9)`: 128 features, 0.48 M parameters, nine convolutions.
+    """A small residual network to hand in, `simclr(encoder=encoders.resnet9)`: 128 features, 0.48 M
+    parameters, nine convolutions.
 
-    Images [n, in_channels, h, w] -> features [n, 128]. Like "cnn" it has three stages of 32, 64 and 128 channels, each begun by a
-    convolution of stride 2; here a residual block of two convolutions follows. A training step takes about three times as long.
+    Images [n, in_channels, h, w] -> features [n, 128]. Like "cnn" it has three stages of 32, 64 and
+    128 channels, each begun by a convolution of stride 2; here a residual block of two convolutions
+    follows. A training step takes about three times as long.
     """
 
     def convolution(before: int, after: int, stride: int) -> list[nn.Module]:
-        return [nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+        return [
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+        ]
 
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise((in_channels, 32, 64, 128)):
-        layers += [*convolution(before, after, 2), _Residual(*convolution(after, after, 1), *convolution(after, after, 1))]
+        layers += [
+            *convolution(before, after, 2),
+            _Residual(*convolution(after, after, 1), *convolution(after, after, 1)),
+        ]
     return nn.Sequential(*layers, _Average())
 
 
@@ -107,7 +137,9 @@ def _resnet(in_channels: int, name: str, small_images: bool = True) -> tuple[nn.
 
     network = getattr(models, name)(weights=None)
     if small_images:
-        network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)  # torch's default initial weights, as released
+        network.conv1 = nn.Conv2d(
+            in_channels, 64, 3, 1, 1, bias=False
+        )  # torch's default initial weights, as released
         network.maxpool = nn.Identity()
     else:
         network.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
@@ -118,10 +150,14 @@ def _resnet(in_channels: int, name: str, small_images: bool = True) -> tuple[nn.
 def _vgg16(in_channels: int, batch_norm: bool) -> tuple[nn.Module, int]:
     from torchvision.models.vgg import cfgs, make_layers
 
-    features = make_layers(cfgs["D"], batch_norm=batch_norm)  # vgg16() would first fill 120 M parameters of a classifier
+    features = make_layers(
+        cfgs["D"], batch_norm=batch_norm
+    )  # vgg16() would first fill 120 M parameters of a classifier
     features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
     for layer in features:
-        if isinstance(layer, nn.Conv2d):  # as torchvision's VGG; thirteen layers do not train from torch's default
+        if isinstance(
+            layer, nn.Conv2d
+        ):  # as torchvision's VGG; thirteen layers do not train from torch's default
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -130,7 +166,9 @@ def _vgg16(in_channels: int, batch_norm: bool) -> tuple[nn.Module, int]:
 
 _BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
     "cnn": _cnn,
-    **{name: functools.partial(_resnet, name=name) for name in ("resnet18", "resnet34", "resnet50")},
+    **{
+        name: functools.partial(_resnet, name=name) for name in ("resnet18", "resnet34", "resnet50")
+    },
     "resnet50-imagenet": functools.partial(_resnet, name="resnet50", small_images=False),
     "vgg16": functools.partial(_vgg16, batch_norm=False),
     "vgg16_bn": functools.partial(_vgg16, batch_norm=True),
@@ -138,7 +176,9 @@ _BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
 
 
 class _SplitBatchNorm(_BatchNorm):
-    """Batch norm whose training statistics are those of equal, contiguous groups of the batch (see `split_batch_norm`)."""
+    """Batch norm whose training statistics are those of equal, contiguous groups of the batch (see
+    `split_batch_norm`).
+    """
 
     groups: int = 1
 
@@ -146,19 +186,33 @@ class _SplitBatchNorm(_BatchNorm):
         if self.groups == 1 or not self.training:
             return super().forward(input)
         if input.shape[0] % self.groups:
-            raise ValueError(f"a batch of {input.shape[0]} cannot be split into {self.groups} equal groups for batch norm")
+            raise ValueError(
+                f"a batch of {input.shape[0]} cannot be split into {self.groups} equal groups for batch norm"
+            )
         self._check_input_dim(input)
-        dtype = torch.promote_types(input.dtype, torch.float32) if self.running_mean is None else self.running_mean.dtype
+        dtype = (
+            torch.promote_types(input.dtype, torch.float32)
+            if self.running_mean is None
+            else self.running_mean.dtype
+        )
         outputs, means, variances = [], [], []
         for part in input.chunk(self.groups):
-            mean = torch.zeros(self.num_features, device=input.device, dtype=dtype)  # momentum 1 fills it with the group's own
+            mean = torch.zeros(
+                self.num_features, device=input.device, dtype=dtype
+            )  # momentum 1 fills it with the group's own
             variance = torch.ones_like(mean)
-            outputs.append(F.batch_norm(part, mean, variance, self.weight, self.bias, True, 1.0, self.eps))
+            outputs.append(
+                F.batch_norm(part, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
+            )
             means.append(mean)
             variances.append(variance)
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            new = 1 / self.num_batches_tracked if self.momentum is None else torch.full((), self.momentum, device=input.device)
+            new = (
+                1 / self.num_batches_tracked
+                if self.momentum is None
+                else torch.full((), self.momentum, device=input.device)
+            )
             for running, own in ((self.running_mean, means), (self.running_var, variances)):
                 if running is not None:
                     running.lerp_(torch.stack(own).mean(0), new.to(dtype))
@@ -173,23 +227,35 @@ class SplitBatchNorm2d(_SplitBatchNorm, nn.BatchNorm2d):
     """See `split_batch_norm`."""
 
 
-_SPLIT: dict[type[nn.Module], type[_SplitBatchNorm]] = {nn.BatchNorm1d: SplitBatchNorm1d, nn.BatchNorm2d: SplitBatchNorm2d}
+_SPLIT: dict[type[nn.Module], type[_SplitBatchNorm]] = {
+    nn.BatchNorm1d: SplitBatchNorm1d,
+    nn.BatchNorm2d: SplitBatchNorm2d,
+}
 
 
 def split_batch_norm(module: nn.Module, groups: int) -> nn.Module:
-    """Let every batch norm in module compute its training statistics within `groups` equal, contiguous parts of the batch.
+    """Let every batch norm in module compute its training statistics within `groups` equal,
+    contiguous parts of the batch.
 
-    The released code sends its two views of 256 images through the network one after the other, each split over 2 GPUs: the batch
-    of both views, concatenated, with groups=4 sees the same statistics (groups of 128). Running statistics are updated once a
-    batch, with the average over the groups of their means and of their unbiased variances; evaluation is unchanged.
-    Replaces the layers in place by layers that hold the same parameters and buffers, so that state dicts and optimisers stay valid, and
-    returns module, or the layer in its place if module is a batch norm itself. groups=1 computes as ordinary batch norm does.
-    Raises ValueError for groups < 1, and in training for a batch that does not divide.
+    The released code sends its two views of 256 images through the network one after the other,
+    each split over 2 GPUs: the batch of both views, concatenated, with groups=4 sees the same
+    statistics (groups of 128). Running statistics are updated once a batch, with the average over
+    the groups of their means and of their unbiased variances; evaluation is unchanged. Replaces the
+    layers in place by layers that hold the same parameters and buffers, so that state dicts and
+    optimisers stay valid, and returns module, or the layer in its place if module is a batch norm
+    itself. groups=1 computes as ordinary batch norm does. Raises ValueError for groups < 1, and in
+    training for a batch that does not divide.
     """
     if groups < 1:
         raise ValueError(f"groups is {groups}: it must be at least 1")
     if isinstance(module, _BatchNorm) and type(module) in _SPLIT:
-        split = _SPLIT[type(module)](module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+        split = _SPLIT[type(module)](
+            module.num_features,
+            module.eps,
+            module.momentum,
+            module.affine,
+            module.track_running_stats,
+        )
         for name, value in (*module.named_parameters(), *module.named_buffers()):
             setattr(split, name, value)
         module = split.train(module.training)

@@ -1,6 +1,8 @@
-"""Networks on graphs: the GIN encoder and the two heads of InfoGraph (Sun et al. 2020; robinson2021, Appendices B.1 and D.2).
+"""Networks on graphs: the GIN encoder and the two heads of InfoGraph (Sun et al. 2020;
+robinson2021, Appendices B.1 and D.2).
 
-torch_geometric, the extra `graphs`, is imported when a network is made: everything else in this project works without it.
+torch_geometric, the extra `graphs`, is imported when a network is made: everything else in this
+project works without it.
 """
 
 import torch
@@ -8,11 +10,13 @@ from torch import Tensor, nn
 
 
 class GIN(nn.Module):
-    """Graph isomorphism network, as released: a layer is x -> batch norm(ReLU(MLP(x_v + sum over neighbours of x_u))).
+    """Graph isomorphism network, as released: a layer is x -> batch norm(ReLU(MLP(x_v + sum over
+    neighbours of x_u))).
 
-    (x [nodes, d], edges [2, m], batch [nodes], graphs) -> (nodes' features [nodes, layers x width], graphs' features, their sums over each
-    graph's nodes [graphs, layers x width]), the layers side by side. A node without edges keeps its own features alone.
-    Initial weights come from torch's global generator. RuntimeError where torch_geometric is not installed.
+    (x [nodes, d], edges [2, m], batch [nodes], graphs) -> (nodes' features [nodes, layers x width],
+    graphs' features, their sums over each graph's nodes [graphs, layers x width]), the layers side
+    by side. A node without edges keeps its own features alone. Initial weights come from torch's
+    global generator. RuntimeError where torch_geometric is not installed.
     """
 
     def __init__(self, features: int, width: int = 32, layers: int = 3) -> None:
@@ -25,11 +29,14 @@ class GIN(nn.Module):
             ) from None
         sizes = [features] + [width] * (layers - 1)
         self.convolutions = nn.ModuleList(
-            GINConv(nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width))) for size in sizes
+            GINConv(nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width)))
+            for size in sizes
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
 
-    def forward(self, x: Tensor, edges: Tensor, batch: Tensor, graphs: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, edges: Tensor, batch: Tensor, graphs: int
+    ) -> tuple[Tensor, Tensor]:
         seen = []
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = norm(convolution(x, edges).relu())
@@ -41,8 +48,9 @@ class GIN(nn.Module):
 class InfoGraph(nn.Module):
     """GIN and the discriminator T(u, G) = local(h^u) . global(H(G)) (robinson2021, Appendix B.1).
 
-    (x, edges, batch, graphs), as for `GIN`, -> scores [nodes, graphs], T of every node with every graph. Linear layers start from
-    Xavier's uniform distribution with bias 0, as released. Probes use the encoder's graph features, before the head.
+    (x, edges, batch, graphs), as for `GIN`, -> scores [nodes, graphs], T of every node with every
+    graph. Linear layers start from Xavier's uniform distribution with bias 0, as released. Probes
+    use the encoder's graph features, before the head.
     """
 
     def __init__(self, features: int, width: int = 32, layers: int = 3) -> None:
@@ -64,7 +72,9 @@ class Head(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.block = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(dim, dim), nn.ReLU())))
+        self.block = nn.Sequential(
+            *(layer for _ in range(3) for layer in (nn.Linear(dim, dim), nn.ReLU()))
+        )
         self.shortcut = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
-"""Sentences to vectors: a bidirectional GRU on fixed word vectors (arora2019, Appendix D.2), fast on one CPU thread and on a GPU.
+"""Sentences to vectors: a bidirectional GRU on fixed word vectors (arora2019, Appendix D.2), fast
+on one CPU thread and on a GPU.
 
-Sentences of a batch are packed, not padded: sorted by length, step t computes only those that have a t-th word. On a GPU cuDNN does this
-for `nn.GRU`. On a CPU `nn.GRU` multiplies matrices step by step three times over in its backward pass; `_Recurrence` runs both directions
-as one batched product and leaves the weights' gradients to a single product at the end, with `nn.GRU`'s own parameters and results.
+Sentences of a batch are packed, not padded: sorted by length, step t computes only those that have
+a t-th word. On a GPU cuDNN does this for `nn.GRU`. On a CPU `nn.GRU` multiplies matrices step by
+step three times over in its backward pass; `_Recurrence` runs both directions as one batched
+product and leaves the weights' gradients to a single product at the end, with `nn.GRU`'s own
+parameters and results.
 """
 
 from typing import Any, NamedTuple
@@ -17,8 +20,9 @@ from curlnb.data.texts import Texts
 class PackedSentences(NamedTuple):
     """m sentences, packed. Row i of step t is the t-th word of the i-th longest sentence.
 
-    ahead, back: int [words] word numbers in packed order, each sentence read from its beginning and from its end; sizes: int64 [steps] on
-    the CPU, how many sentences have a t-th word, decreasing; place: [m] the row of each sentence in the order given.
+    ahead, back: int [words] word numbers in packed order, each sentence read from its beginning and
+    from its end; sizes: int64 [steps] on the CPU, how many sentences have a t-th word, decreasing;
+    place: [m] the row of each sentence in the order given.
     """
 
     ahead: Tensor
@@ -28,7 +32,9 @@ class PackedSentences(NamedTuple):
 
 
 def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSentences:
-    """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole). One transfer from a GPU: the lengths."""
+    """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole).
+    One transfer from a GPU: the lengths.
+    """
     start = texts.starts[samples]
     length = texts.starts[samples + 1] - start
     if words is not None:
@@ -49,10 +55,12 @@ def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSente
 
 
 class BiGRU(nn.Module):
-    """Batch of m sentences -> [m, 2 hidden]: the last states of both directions, side by side, then dropout.
+    """Batch of m sentences -> [m, 2 hidden]: the last states of both directions, side by side, then
+    dropout.
 
-    arora2019 says "output dimension of 300" and "dropout 0.3": read as 150 a direction, and as dropout of the representation in training,
-    where `nn.GRU` of several layers would put it. The representation is not normalised. vectors: [V, d] word vectors, fixed.
+    arora2019 says "output dimension of 300" and "dropout 0.3": read as 150 a direction, and as
+    dropout of the representation in training, where `nn.GRU` of several layers would put it. The
+    representation is not normalised. vectors: [V, d] word vectors, fixed.
     """
 
     def __init__(self, vectors: Tensor, hidden: int = 150, dropout: float = 0.3) -> None:
@@ -77,16 +85,31 @@ class BiGRU(nn.Module):
     def unrolled(self, batch: PackedSentences) -> Tensor:
         """The same by `_Recurrence`."""
         with torch.autocast(batch.ahead.device.type, enabled=False):
-            known, word = torch.stack([batch.ahead, batch.back]).unique(return_inverse=True)  # [different words], [2, words]
+            known, word = torch.stack([batch.ahead, batch.back]).unique(
+                return_inverse=True
+            )  # [different words], [2, words]
             w_ih, w_hh, b_ih, b_hh = (
-                torch.stack([getattr(self.gru, f"{name}_l0"), getattr(self.gru, f"{name}_l0_reverse")])
+                torch.stack(
+                    [getattr(self.gru, f"{name}_l0"), getattr(self.gru, f"{name}_l0_reverse")]
+                )
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
-            return _Recurrence.apply(self.vectors[known], word, w_ih, w_hh, b_ih, b_hh, batch.sizes.tolist(), torch.is_grad_enabled())
+            return _Recurrence.apply(
+                self.vectors[known],
+                word,
+                w_ih,
+                w_hh,
+                b_ih,
+                b_hh,
+                batch.sizes.tolist(),
+                torch.is_grad_enabled(),
+            )
 
 
 class MeanOfVectors(nn.Module):
-    """Batch of m sentences -> [m, d]: the mean of their known words' vectors, zero where none is known. Nothing to train."""
+    """Batch of m sentences -> [m, d]: the mean of their known words' vectors, zero where none is
+    known. Nothing to train.
+    """
 
     def __init__(self, vectors: Tensor) -> None:
         super().__init__()
@@ -94,7 +117,9 @@ class MeanOfVectors(nn.Module):
         self.vectors: Tensor
 
     def forward(self, batch: PackedSentences) -> Tensor:
-        row = torch.cat([torch.arange(size) for size in batch.sizes.tolist()]).to(batch.place.device)
+        row = torch.cat([torch.arange(size) for size in batch.sizes.tolist()]).to(
+            batch.place.device
+        )
         x = self.vectors[batch.ahead]
         total = x.new_zeros(len(batch.place), x.shape[1]).index_add_(0, row, x)
         known = x.new_zeros(len(batch.place)).index_add_(0, row, (batch.ahead > 0).to(x.dtype))
@@ -102,8 +127,12 @@ class MeanOfVectors(nn.Module):
 
 
 @torch.no_grad()
-def encode(model: nn.Module, texts: Texts, *, words: int | None = None, batch: int = 1000) -> Tensor:
-    """Representations [n, d] of all sentences, in evaluation mode; batches hold sentences of like length."""
+def encode(
+    model: nn.Module, texts: Texts, *, words: int | None = None, batch: int = 1000
+) -> Tensor:
+    """Representations [n, d] of all sentences, in evaluation mode; batches hold sentences of like
+    length.
+    """
     training, parts = model.training, []
     model.eval()
     try:
@@ -112,27 +141,47 @@ def encode(model: nn.Module, texts: Texts, *, words: int | None = None, batch: i
             parts.append(model(pack(texts, samples, words)).float())
     finally:
         model.train(training)
-    return torch.empty(len(order), parts[0].shape[1], device=order.device).index_copy_(0, order, torch.cat(parts))
+    return torch.empty(len(order), parts[0].shape[1], device=order.device).index_copy_(
+        0, order, torch.cat(parts)
+    )
 
 
 class _Recurrence(torch.autograd.Function):
     """Both directions of a GRU over packed inputs, to their last states.
 
-    With gates r, z and candidate n as in `nn.GRU`: h' = (1 - z) n + z h, n = tanh(x W_in + b_in + r (h W_hn + b_hn)). A sentence's state
-    is left as it is once its words are used up, so that the state after the last step is each sentence's own last one.
+    With gates r, z and candidate n as in `nn.GRU`: h' = (1 - z) n + z h, n = tanh(x W_in + b_in + r
+    (h W_hn + b_hn)). A sentence's state is left as it is once its words are used up, so that the
+    state after the last step is each sentence's own last one.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, word: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, sizes: list[int], keep: bool
+        ctx: Any,
+        x: Tensor,
+        word: Tensor,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor,
+        b_hh: Tensor,
+        sizes: list[int],
+        keep: bool,
     ) -> Tensor:
-        """x: [different words, d], which meet the weights once each; word: [2, words] rows of x, in packed order."""
+        """x: [different words, d], which meet the weights once each; word: [2, words] rows of x, in
+        packed order.
+        """
         hidden = w_hh.shape[2]
-        each = torch.baddbmm(b_ih[:, None], x.expand(2, -1, -1), w_ih.transpose(1, 2))  # [2, different words, 3 hidden]
-        gates = torch.stack([each[direction].index_select(0, word[direction]) for direction in range(2)])  # r, z, n in the end
+        each = torch.baddbmm(
+            b_ih[:, None], x.expand(2, -1, -1), w_ih.transpose(1, 2)
+        )  # [2, different words, 3 hidden]
+        gates = torch.stack(
+            [each[direction].index_select(0, word[direction]) for direction in range(2)]
+        )  # r, z, n in the end
         h = x.new_zeros(2, sizes[0], hidden)
         total = gates.shape[1] if keep else 0
-        before, inner = x.new_empty(2, total, hidden), x.new_empty(2, total, hidden)  # h and h W_hn + b_hn of each step
+        before, inner = (
+            x.new_empty(2, total, hidden),
+            x.new_empty(2, total, hidden),
+        )  # h and h W_hn + b_hn of each step
         recurrent, bias, at = w_hh.transpose(1, 2), b_hh[:, None], 0
         for size in sizes:
             own, state = gates[:, at : at + size], h[:, :size]
@@ -155,7 +204,8 @@ class _Recurrence(torch.autograd.Function):
         x, word, w_hh, gates, before, inner = ctx.saved_tensors
         hidden, sizes = w_hh.shape[2], ctx.sizes
         r, z, n = gates.chunk(3, 2)
-        # what does not depend on the gradient, for every step at once: from dh to the gates before their nonlinearities
+        # what does not depend on the gradient, for every step at once: from dh to the gates before
+        # their nonlinearities
         to_n = (1 - z).mul_(1 - n * n)
         to_z = (before - n).mul_(z).mul_(1 - z)
         to_r = (to_n * inner).mul_(r).mul_(1 - r)
@@ -168,5 +218,8 @@ class _Recurrence(torch.autograd.Function):
             to_n[:, at : at + size].mul_(d)
             torch.baddbmm(d * z[:, at : at + size], own, w_hh, out=d)
         d_in = torch.cat([d_hh[..., : 2 * hidden], to_n], 2)
-        to_w_ih, to_w_hh = torch.bmm(d_in.transpose(1, 2), x[word]), torch.bmm(d_hh.transpose(1, 2), before)
+        to_w_ih, to_w_hh = (
+            torch.bmm(d_in.transpose(1, 2), x[word]),
+            torch.bmm(d_hh.transpose(1, 2), before),
+        )
         return None, None, to_w_ih, to_w_hh, d_in.sum(1), d_hh.sum(1), None, None

@@ -1,7 +1,9 @@
-"""Soft actor-critic on pixels with a contrastive loss beside it: the agent of chuang2020, Section 5.4, after Srinivas et al. 2020.
+"""Soft actor-critic on pixels with a contrastive loss beside it: the agent of chuang2020, Section
+5.4, after Srinivas et al. 2020.
 
-One convolutional encoder serves two critics, the actor (whose gradient does not reach the convolutions) and the contrastive loss. Queries
-come from it, keys from its momentum copy, and the similarity is bilinear, s = q^T W k, on features of no fixed length.
+One convolutional encoder serves two critics, the actor (whose gradient does not reach the
+convolutions) and the contrastive loss. Queries come from it, keys from its momentum copy, and the
+similarity is bilinear, s = q^T W k, on features of no fixed length.
 
     critics     y = r + d gamma (min_j Q'_j(x', a') - alpha log pi(a'|x')),   a' ~ pi(.|x')
     actor       alpha log pi(a|x) - min_j Q_j(x, a),                            a  ~ pi(.|x)
@@ -30,19 +32,26 @@ ACTOR_EVERY = 2  # updates of the critics to one of actor, alpha and momentum co
 
 
 def pixels(frames: Tensor) -> Tensor:
-    """uint8 frames [n, c, size, size] as `Convolutions` compute with them: float32 in [0, 1], channels last."""
+    """uint8 frames [n, c, size, size] as `Convolutions` compute with them: float32 in [0, 1],
+    channels last.
+    """
     return (frames.float() / 255).contiguous(memory_format=torch.channels_last)
 
 
 class Convolutions(nn.Module):
-    """Frames [n, channels, size, size], uint8 or already `pixels`, -> [n, width]: 3 x 3 convolutions, the first of stride 2."""
+    """Frames [n, channels, size, size], uint8 or already `pixels`, -> [n, width]: 3 x 3
+    convolutions, the first of stride 2.
+    """
 
     def __init__(self, channels: int, size: int, filters: int = 32, layers: int = 4) -> None:
         super().__init__()
         widths = [channels] + [filters] * layers
         stages: list[nn.Module] = []
         for index in range(layers):
-            stages += [nn.Conv2d(widths[index], widths[index + 1], 3, stride=2 if index == 0 else 1), nn.ReLU()]
+            stages += [
+                nn.Conv2d(widths[index], widths[index + 1], 3, stride=2 if index == 0 else 1),
+                nn.ReLU(),
+            ]
         self.stages = nn.Sequential(*stages)
         with torch.no_grad():
             self.width = self(torch.zeros(1, channels, size, size, dtype=torch.uint8)).shape[1]
@@ -56,7 +65,9 @@ def readout(width: int, features: int) -> nn.Sequential:
 
 
 class PixelEncoder(nn.Module):
-    """Trunk and readout. The released code makes its encoders without the tanh after the layer norm; so here."""
+    """Trunk and readout. The released code makes its encoders without the tanh after the layer
+    norm; so here.
+    """
 
     def __init__(self, trunk: nn.Module, width: int, features: int = 50) -> None:
         super().__init__()
@@ -67,7 +78,13 @@ class PixelEncoder(nn.Module):
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, outputs),
+    )
 
 
 def initialise(module: nn.Module) -> None:
@@ -80,54 +97,88 @@ def initialise(module: nn.Module) -> None:
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
             height, width = layer.kernel_size
-            nn.init.orthogonal_(layer.weight.data[:, :, height // 2, width // 2], nn.init.calculate_gain("relu"))
+            nn.init.orthogonal_(
+                layer.weight.data[:, :, height // 2, width // 2], nn.init.calculate_gain("relu")
+            )
 
 
 def bilinear_loss(
-    query: Tensor, keys: Tensor, bilinear: Tensor, *, tau_plus: float = 0.0, floor: float | str = 0.0
+    query: Tensor,
+    keys: Tensor,
+    bilinear: Tensor,
+    *,
+    tau_plus: float = 0.0,
+    floor: float | str = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim (chuang2020, Eq. 16 and 21, at t = 1).
+    """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim
+    (chuang2020, Eq. 16 and 21, at t = 1).
 
-    query: [n, d]; keys: [M, n, d], M positives of each query; bilinear: W [d, d]. The negatives of a query are the others' first keys, so
-    that N = n - 1 whatever M. tau_plus = 0 is CURL's cross-entropy.
-    floor: of the negatives' mean. Scores have neither bound nor origin: adding a constant to all scores of an anchor changes nothing in
-    CURL's loss, and 0, the infimum of e^s, is the only floor that keeps it so. With it, an anchor whose estimate is not positive has loss 0
-    and no gradient; that happens once e^{s+} exceeds the mean of e^{s-} by 1 / tau+. "sphere" is e^{-1}, the bound of unit vectors.
+    query: [n, d]; keys: [M, n, d], M positives of each query; bilinear: W [d, d]. The negatives of
+    a query are the others' first keys, so that N = n - 1 whatever M. tau_plus = 0 is CURL's
+    cross-entropy.
+    floor: of the negatives' mean. Scores have neither bound nor origin: adding a constant to all
+    scores of an anchor changes nothing in CURL's loss, and 0, the infimum of e^s, is the only floor
+    that keeps it so. With it, an anchor whose estimate is not positive has loss 0 and no gradient;
+    that happens once e^{s+} exceeds the mean of e^{s-} by 1 / tau+. "sphere" is e^{-1}, the bound
+    of unit vectors.
     """
     if keys.dim() != 3 or keys.shape[1:] != query.shape:
-        raise ValueError(f"need query [n, d] and keys [M, n, d], not {tuple(query.shape)} and {tuple(keys.shape)}")
+        raise ValueError(
+            f"need query [n, d] and keys [M, n, d], not {tuple(query.shape)} and {tuple(keys.shape)}"
+        )
     n = len(query)
     projected = query @ bilinear  # [n, d]
     own = torch.einsum("nd,mnd->nm", projected, keys)
-    options: dict[str, Any] = {"temperature": 1.0, "tau_plus": tau_plus, "floor": floor, "n_eff": n - 1}
+    options: dict[str, Any] = {
+        "temperature": 1.0,
+        "tau_plus": tau_plus,
+        "floor": floor,
+        "n_eff": n - 1,
+    }
     others = ~torch.eye(n, dtype=torch.bool, device=query.device)
     extra = own if len(keys) > 1 else None
-    loss, clamped = losses.loss_and_clamped(own[:, 0], projected @ keys[0].T, extra_pos=extra, mask=others, **options)
+    loss, clamped = losses.loss_and_clamped(
+        own[:, 0], projected @ keys[0].T, extra_pos=extra, mask=others, **options
+    )
     return loss.mean(), clamped
 
 
 def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """a = tanh(mean + noise e^log_std) [n, actions] and log pi(a) [n], with the tanh's Jacobian in a form that does not underflow."""
+    """a = tanh(mean + noise e^log_std) [n, actions] and log pi(a) [n], with the tanh's Jacobian in
+    a form that does not underflow.
+    """
     u = mean + noise * log_std.exp()
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     return u.tanh(), (log_normal - 2 * (math.log(2) - u - F.softplus(-2 * u))).sum(1)
 
 
-def bellman_target(reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, alpha: Tensor, gamma: float) -> Tensor:
+def bellman_target(
+    reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, alpha: Tensor, gamma: float
+) -> Tensor:
     """What the critics are fitted to, [n]. q: [2, n], of the target critics at the next state."""
     return reward + gamma * discount * (q.amin(0) - alpha * log_pi)
 
 
 class Agent(nn.Module):
-    """All networks of the agent. trunk: observations -> [n, width]; `Convolutions` for pixels, anything for states."""
+    """All networks of the agent. trunk: observations -> [n, width]; `Convolutions` for pixels,
+    anything for states.
+    """
 
-    def __init__(self, trunk: nn.Module, width: int, actions: int, *, features: int = 50, hidden: int = 1024) -> None:
+    def __init__(
+        self, trunk: nn.Module, width: int, actions: int, *, features: int = 50, hidden: int = 1024
+    ) -> None:
         super().__init__()
         self.encoder = PixelEncoder(trunk, width, features)
-        self.actor_readout, self.actor = readout(width, features), _mlp(features, hidden, 2 * actions)
+        self.actor_readout, self.actor = (
+            readout(width, features),
+            _mlp(features, hidden, 2 * actions),
+        )
         self.critics = nn.ModuleList(_mlp(features + actions, hidden, 1) for _ in range(2))
         initialise(self)
-        self.momentum_encoder, self.target_critics = copy.deepcopy(self.encoder), copy.deepcopy(self.critics)
+        self.momentum_encoder, self.target_critics = (
+            copy.deepcopy(self.encoder),
+            copy.deepcopy(self.critics),
+        )
         for parameter in (*self.momentum_encoder.parameters(), *self.target_critics.parameters()):
             parameter.requires_grad_(False)
         self.bilinear = nn.Parameter(torch.rand(features, features))
@@ -135,7 +186,9 @@ class Agent(nn.Module):
         self.actions = actions
 
     def policy(self, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation [n, actions] before the tanh; no gradient reaches the trunk."""
+        """Mean and log standard deviation [n, actions] before the tanh; no gradient reaches the
+        trunk.
+        """
         with torch.no_grad():
             seen = self.encoder.trunk(observed)
         return self.policy_on(seen)
@@ -148,30 +201,45 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observed: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Actions [n, actions] in [-1, 1]: drawn from the policy, or its mean where there is no generator."""
+        """Actions [n, actions] in [-1, 1]: drawn from the policy, or its mean where there is no
+        generator.
+        """
         mean, log_std = self.policy(observed)
         return mean.tanh() if generator is None else self.draw(mean, log_std, generator)[0]
 
-    def draw(self, mean: Tensor, log_std: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return squashed_gaussian(mean, log_std, torch.randn(mean.shape, generator=generator, device=mean.device))
+    def draw(
+        self, mean: Tensor, log_std: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        return squashed_gaussian(
+            mean, log_std, torch.randn(mean.shape, generator=generator, device=mean.device)
+        )
 
     def values(self, features: Tensor, action: Tensor, *, of_target: bool = False) -> Tensor:
         """Both critics' values [2, n]."""
         together = torch.cat([features, action], 1)
-        return torch.stack([critic(together)[:, 0] for critic in (self.target_critics if of_target else self.critics)])
+        return torch.stack(
+            [
+                critic(together)[:, 0]
+                for critic in (self.target_critics if of_target else self.critics)
+            ]
+        )
 
 
 class Learner:
-    """The updates. A batch's observations come cropped; the actor and the targets learn at every second step, as in the released code.
+    """The updates. A batch's observations come cropped; the actor and the targets learn at every
+    second step, as in the released code.
 
-    That code steps the encoder twice in each contrastive update, since two of its optimisers hold it; here it is stepped once.
+    That code steps the encoder twice in each contrastive update, since two of its optimisers hold
+    it; here it is stepped once.
     """
 
     def __init__(self, agent: Agent, *, lr: float = 1e-3) -> None:
         self.agent, self.steps = agent, 0
         fused = next(agent.parameters()).device.type != "mps"
 
-        def adam(parameters: list[nn.Parameter], rate: float, beta: float = 0.9) -> torch.optim.Adam:
+        def adam(
+            parameters: list[nn.Parameter], rate: float, beta: float = 0.9
+        ) -> torch.optim.Adam:
             return torch.optim.Adam(parameters, lr=rate, betas=(beta, 0.999), fused=fused)
 
         encoder = list(agent.encoder.parameters())
@@ -183,14 +251,21 @@ class Learner:
         }
 
     def update(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-        """One step of the critics, at every second call also of actor, temperature and momentum copies. Returns losses, on the device."""
+        """One step of the critics, at every second call also of actor, temperature and momentum
+        copies. Returns losses, on the device.
+        """
         agent = self.agent
         alpha = agent.log_alpha.exp().detach()
         with torch.no_grad():
             action, log_pi = agent.draw(*agent.policy(batch.after), generator)
             future = agent.values(agent.momentum_encoder(batch.after), action, of_target=True)
             wanted = bellman_target(batch.reward, batch.discount, future, log_pi, alpha, GAMMA)
-        critic = (agent.values(agent.encoder(batch.observed), batch.action) - wanted).square().mean(1).sum()
+        critic = (
+            (agent.values(agent.encoder(batch.observed), batch.action) - wanted)
+            .square()
+            .mean(1)
+            .sum()
+        )
         self._step("critic", critic)
         metrics = {"critic": critic.detach()}
         if self.steps % ACTOR_EVERY == 0:
@@ -207,11 +282,17 @@ class Learner:
         self.steps += 1
         return metrics
 
-    def contrast(self, query: Tensor, keys: Tensor, *, tau_plus: float, floor: float | str = 0.0) -> dict[str, Tensor]:
-        """One step on the contrastive loss. query: [n, ...] crops of observations; keys: [M, n, ...] other crops of the same."""
+    def contrast(
+        self, query: Tensor, keys: Tensor, *, tau_plus: float, floor: float | str = 0.0
+    ) -> dict[str, Tensor]:
+        """One step on the contrastive loss. query: [n, ...] crops of observations; keys: [M, n,
+        ...] other crops of the same.
+        """
         with torch.no_grad():
             seen = self.agent.momentum_encoder(keys.flatten(0, 1)).unflatten(0, keys.shape[:2])
-        loss, clamped = bilinear_loss(self.agent.encoder(query), seen, self.agent.bilinear, tau_plus=tau_plus, floor=floor)
+        loss, clamped = bilinear_loss(
+            self.agent.encoder(query), seen, self.agent.bilinear, tau_plus=tau_plus, floor=floor
+        )
         self._step("contrast", loss)
         return {"contrast": loss.detach(), "clamped": clamped}
 
@@ -219,5 +300,7 @@ class Learner:
         """A step of one optimiser; gradients are taken for its parameters alone."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad(set_to_none=True)
-        loss.backward(inputs=[parameter for group in optimizer.param_groups for parameter in group["params"]])
+        loss.backward(
+            inputs=[parameter for group in optimizer.param_groups for parameter in group["params"]]
+        )
         optimizer.step()

@@ -1,4 +1,5 @@
-"""What is refused before work starts: settings of the environment and parameters of a run that are of the wrong kind or out of range.
+"""What is refused before work starts: settings of the environment and parameters of a run that are
+of the wrong kind or out of range.
 
 Each refusal is a ValueError in one line, which names the setting and says what would do.
 """
@@ -18,15 +19,20 @@ import torch
 from curlnb.runs import environment
 from curlnb.runs.devices import default_device
 
-# --- the environment --------------------------------------------------------------------------------------------------
+# --- the environment ------------------------------------------------------------------------------
 
 
 def check_environment() -> None:
-    """Look at every CURLNB_* variable, and give the paths among them their full length: ~ is the home folder there, too."""
+    """Look at every CURLNB_* variable, and give the paths among them their full length: ~ is the
+    home folder there, too.
+    """
     for name in sorted(os.environ):
         if name.startswith("CURLNB_") and name not in environment.VARIABLES:
             near = difflib.get_close_matches(name, environment.VARIABLES, 1)
-            raise ValueError(f"{name} is no setting" + (f"; {near[0]} is" if near else f"; those are {', '.join(environment.VARIABLES)}"))
+            raise ValueError(
+                f"{name} is no setting"
+                + (f"; {near[0]} is" if near else f"; those are {', '.join(environment.VARIABLES)}")
+            )
     for name, check in _CHECKS.items():
         if value := os.environ.get(name):
             check(name, value)
@@ -72,19 +78,29 @@ def _file(name: str, value: str) -> None:
 
 def _scheduler(name: str, value: str) -> None:
     if not value.endswith(".json") and not re.fullmatch(r"\w+://\S+:\d+", value):
-        raise ValueError(f"{name}={value!r} is no scheduler; use its address, tcp://host:8786, or its file, which ends in .json")
+        raise ValueError(
+            f"{name}={value!r} is no scheduler; use its address, tcp://host:8786, or its file, which ends in .json"
+        )
 
 
 def _notebook(name: str, value: str) -> None:
     if not value.isprintable() or value.startswith("/") or ".." in Path(value).parts:
-        raise ValueError(f"{name}={value!r} is no notebook; give its path below notebooks/ without the ending")
+        raise ValueError(
+            f"{name}={value!r} is no notebook; give its path below notebooks/ without the ending"
+        )
 
 
 def _device(name: str, value: str) -> None:
     device = default_device()
-    count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}.get(device.type)
+    count = {
+        "cpu": 1,
+        "mps": int(torch.backends.mps.is_available()),
+        "cuda": torch.cuda.device_count(),
+    }.get(device.type)
     if count is None:
-        raise ValueError(f"{name}={value!r} is no device that runs are made for; use cuda, cuda:1, mps or cpu")
+        raise ValueError(
+            f"{name}={value!r} is no device that runs are made for; use cuda, cuda:1, mps or cpu"
+        )
     if int(value.partition(":")[2] or 0) >= count:  # torch keeps an index in a byte
         raise ValueError(f"{name}={value!r} is not on this machine, which has {count} of that kind")
 
@@ -106,7 +122,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "CURLNB_DEVICE": _device,
 }
 
-# --- a run ------------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 MOST = 2**31 - 1  # of any whole number
 SEEDS = 2**32  # numpy and scikit-learn take seeds below it
@@ -121,7 +137,13 @@ RANGES: dict[str, tuple[float, float, str]] = {
 }
 SIGNED = ("weight_sign",)  # whole numbers that may be below 0
 
-_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "None"}
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "None",
+}
 
 
 def check_seed(seed: Any) -> int:
@@ -139,25 +161,38 @@ def _short(value: Any) -> str:
 
 
 def check_parameters(experiment: str, given: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Refuse numbers, truth values and text among `given` that are not of the kind that `hints` says, or out of range.
+    """Refuse numbers, truth values and text among `given` that are not of the kind that `hints`
+    says, or out of range.
 
     Own parts are looked at by the experiment (`curlnb.experiments.own_parts`).
     """
     for name, value in given.items():
-        if name not in hints or not isinstance(value, bool | int | float | str | list | tuple | dict | None):
+        if name not in hints or not isinstance(
+            value, bool | int | float | str | list | tuple | dict | None
+        ):
             continue
         kinds = _members(hints[name])
         known = [_KINDS.get(kind) or _list_or_part(kind) for kind in kinds]
         start = f"{experiment}: {name} is {_short(value)}: it must be "
         if all(known) and not any(_is(value, kind) for kind in kinds):
             raise ValueError(start + " or ".join(dict.fromkeys(filter(None, known))))
-        numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list | tuple) else []
+        numbers = (
+            [value]
+            if isinstance(value, int | float)
+            else value
+            if isinstance(value, list | tuple)
+            else []
+        )
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
             low, high, words = RANGES.get(name, (-math.inf, math.inf, "a finite number"))
             if isinstance(number, int) and name not in RANGES:
-                low, high, words = -MOST if name in SIGNED else 0, MOST, f"a whole number of at least 0, and at most {MOST}"
+                low, high, words = (
+                    -MOST if name in SIGNED else 0,
+                    MOST,
+                    f"a whole number of at least 0, and at most {MOST}",
+                )
             if not (low <= number <= high and math.isfinite(number)):
                 raise ValueError(start + words)
 
@@ -169,18 +204,26 @@ def _members(hint: Any) -> list[Any]:
 
 
 def _list_or_part(kind: Any) -> str:
-    """What a kind that is no single value is called; empty for one that is not known here, which anything may be."""
+    """What a kind that is no single value is called; empty for one that is not known here, which
+    anything may be.
+    """
     origin = typing.get_origin(kind) or kind
     if origin in (list, tuple):
         return "a list"
-    return "a part of your own" if origin is Callable or (isinstance(origin, type) and origin not in (object, dict)) else ""
+    return (
+        "a part of your own"
+        if origin is Callable or (isinstance(origin, type) and origin not in (object, dict))
+        else ""
+    )
 
 
 def _is(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind) or kind
     if origin in (list, tuple):
         items = [each for each in typing.get_args(kind) if each is not Ellipsis]
-        return isinstance(value, list | tuple) and (not items or all(any(_is(each, item) for item in items) for each in value))
+        return isinstance(value, list | tuple) and (
+            not items or all(any(_is(each, item) for item in items) for each in value)
+        )
     if origin not in _KINDS or isinstance(value, bool):
         return origin is bool and isinstance(value, bool)
     return isinstance(value, int | float) if origin is float else isinstance(value, origin)

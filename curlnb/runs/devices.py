@@ -15,12 +15,16 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 def default_device() -> torch.device:
-    """cuda, else cpu; `CURLNB_DEVICE` overrides. Not mps by itself: Apple's GPUs lack float64, which several experiments measure in."""
+    """cuda, else cpu; `CURLNB_DEVICE` overrides. Not mps by itself: Apple's GPUs lack float64,
+    which several experiments measure in.
+    """
     if named := os.environ.get("CURLNB_DEVICE"):
         try:
             return torch.device(named)
         except RuntimeError:
-            raise ValueError(f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu") from None
+            raise ValueError(
+                f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu"
+            ) from None
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -37,7 +41,11 @@ def fast_bf16(device_type: str) -> bool:
 @functools.cache
 def compiler() -> str | None:
     """The C++ compiler that torch.compile would use on the CPU, or None."""
-    return shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++") if _has_headers() else None
+    return (
+        shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++")
+        if _has_headers()
+        else None
+    )
 
 
 def _has_headers() -> bool:
@@ -45,28 +53,37 @@ def _has_headers() -> bool:
 
 
 def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, bool, str]:
-    """(precision, compile, why not as asked): falls back to eager float32 where the machine lacks what it takes.
+    """(precision, compile, why not as asked): falls back to eager float32 where the machine lacks
+    what it takes.
 
-    precision: one of PRECISIONS. "float32" is that on every device; "tf32" stores float32 and rounds the factors of matrix products and
-    convolutions to 10 bits, on NVIDIA GPUs since Ampere; "bf16" is autocast to bfloat16, and true float32 where autocast leaves it.
+    precision: one of PRECISIONS. "float32" is that on every device; "tf32" stores float32 and
+    rounds the factors of matrix products and convolutions to 10 bits, on NVIDIA GPUs since Ampere;
+    "bf16" is autocast to bfloat16, and true float32 where autocast leaves it.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     missing: list[str] = []
     if precision == "bf16" and not fast_bf16(device.type):
         precision, missing = "float32", [*missing, f"no fast bfloat16 on this {device.type}"]
-    if precision == "tf32" and not (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)):
+    if precision == "tf32" and not (
+        device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    ):
         precision, missing = "float32", [*missing, f"no TF32 on this {device.type}"]
     if compile and (device.type == "mps" or compiler() is None):
-        compile, missing = False, [*missing, "no C++ compiler with Python headers for torch.compile"]
+        compile, missing = (
+            False,
+            [*missing, "no C++ compiler with Python headers for torch.compile"],
+        )
     return precision, compile, "; ".join(missing)
 
 
 @contextlib.contextmanager
 def numeric_mode(precision: str, device: torch.device) -> Iterator[None]:
-    """Compute inside the block with TF32 exactly where the `precision` in force is "tf32" (see `admitted`); afterwards as before.
+    """Compute inside the block with TF32 exactly where the `precision` in force is "tf32" (see
+    `admitted`); afterwards as before.
 
-    torch's default lets cuDNN's convolutions and recurrent networks take TF32 and matrix products not, so neither default is kept.
+    torch's default lets cuDNN's convolutions and recurrent networks take TF32 and matrix products
+    not, so neither default is kept.
     """
     tf32 = admitted(precision, False, device)[0] == "tf32"
     if device.type != "cuda":
@@ -84,10 +101,11 @@ def numeric_mode(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cpu_threads(count: int | None) -> Iterator[int]:
-    """Compute with `count` CPU threads inside the block, or with as many as before where it is None.
+    """Compute with `count` CPU threads inside the block, or with as many as before where it is
+    None.
 
-    Sums depend in their last bits on how threads share them: a fixed count gives a run the same bits on two cores and on sixteen, and
-    runs side by side use the cores better than threads do.
+    Sums depend in their last bits on how threads share them: a fixed count gives a run the same
+    bits on two cores and on sixteen, and runs side by side use the cores better than threads do.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
@@ -99,9 +117,11 @@ def cpu_threads(count: int | None) -> Iterator[int]:
 
 
 def keep_memory() -> None:
-    """Have this process keep freed memory for its next tensors, where the C library is glibc; elsewhere nothing happens.
+    """Have this process keep freed memory for its next tensors, where the C library is glibc;
+    elsewhere nothing happens.
 
-    By default every large tensor is given back to the system and its successor's pages are faulted in and zeroed anew: 5% of a run.
+    By default every large tensor is given back to the system and its successor's pages are faulted
+    in and zeroed anew: 5% of a run.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         tune = ctypes.CDLL(None).mallopt

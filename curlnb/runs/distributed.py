@@ -1,12 +1,16 @@
-"""One run on several processes, started by torchrun: each takes its share of every batch, and all take the same step.
+"""One run on several processes, started by torchrun: each takes its share of every batch, and all
+take the same step.
 
-    .venv/bin/torchrun --nproc-per-node 8 -m curlnb run images.simclr dataset=cifar10 encoder=resnet50 batch=2048
+    .venv/bin/torchrun --nproc-per-node 8 -m curlnb run images.simclr dataset=cifar10
+    encoder=resnet50 batch=2048
 
-Rank r encodes its contiguous share of the batch. The embeddings of all ranks are gathered, and each rank computes the loss of the whole
-batch: N, the floor, the hard weights and a clip over all negatives are those of one process. Backward then goes through the rank's own
-rows only, so that the sum of the ranks' gradients is the gradient, and needs no communication but that sum. It is one all-reduce of all
-gradients a step rather than DistributedDataParallel's overlapped buckets: 94 MB for a ResNet-50, under a millisecond between GPUs of one
-machine. In a single process every function here returns what it is given, and no bit changes.
+Rank r encodes its contiguous share of the batch. The embeddings of all ranks are gathered, and each
+rank computes the loss of the whole batch: N, the floor, the hard weights and a clip over all
+negatives are those of one process. Backward then goes through the rank's own rows only, so that the
+sum of the ranks' gradients is the gradient, and needs no communication but that sum. It is one
+all-reduce of all gradients a step rather than DistributedDataParallel's overlapped buckets: 94 MB
+for a ResNet-50, under a millisecond between GPUs of one machine. In a single process every function
+here returns what it is given, and no bit changes.
 """
 
 import functools
@@ -35,7 +39,7 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-# --- inside an experiment ---------------------------------------------------------------------------------------------
+# --- inside an experiment -------------------------------------------------------------------------
 
 
 def wait() -> None:
@@ -45,17 +49,23 @@ def wait() -> None:
 
 
 def share(samples: Tensor) -> Tensor:
-    """This rank's contiguous part [B / ranks] of a batch's samples [B]. ValueError where the batch does not divide."""
+    """This rank's contiguous part [B / ranks] of a batch's samples [B]. ValueError where the batch
+    does not divide.
+    """
     if len(samples) % ranks():
-        raise ValueError(f"a batch of {len(samples)} cannot be shared by {ranks()} processes alike; use a multiple")
+        raise ValueError(
+            f"a batch of {len(samples)} cannot be shared by {ranks()} processes alike; use a multiple"
+        )
     return samples.chunk(ranks())[rank()]
 
 
 def stream(generator: torch.Generator) -> torch.Generator:
-    """What this rank draws its own augmentations from in this step; `generator` itself where there is one process.
+    """What this rank draws its own augmentations from in this step; `generator` itself where there
+    is one process.
 
-    All ranks hold one state of torch's CPU generator, which checkpoints keep: a number drawn from it, plus the rank, seeds the step's
-    stream. So the streams differ between ranks and steps, and need no state of their own.
+    All ranks hold one state of torch's CPU generator, which checkpoints keep: a number drawn from
+    it, plus the rank, seeds the step's stream. So the streams differ between ranks and steps, and
+    need no state of their own.
     """
     if ranks() == 1:
         return generator
@@ -63,9 +73,11 @@ def stream(generator: torch.Generator) -> torch.Generator:
 
 
 def gather(z: Tensor, views: int) -> Tensor:
-    """Embeddings [views x b, d] of this rank -> [views x B, d] of all ranks, view 1 first and samples in the batch's order.
+    """Embeddings [views x b, d] of this rank -> [views x B, d] of all ranks, view 1 first and
+    samples in the batch's order.
 
-    Gradients flow into this rank's own rows: where every rank computes the same loss of all rows, the sum over ranks is the gradient.
+    Gradients flow into this rank's own rows: where every rank computes the same loss of all rows,
+    the sum over ranks is the gradient.
     """
     if ranks() == 1:
         return z
@@ -76,17 +88,22 @@ def gather(z: Tensor, views: int) -> Tensor:
 
 
 def groups_here(bn_groups: int | None) -> int | None:
-    """How many of the `bn_groups` groups of a view this rank holds. ValueError where a group would lie on two ranks."""
+    """How many of the `bn_groups` groups of a view this rank holds. ValueError where a group would
+    lie on two ranks.
+    """
     if bn_groups and bn_groups % ranks():
-        raise ValueError(f"bn_groups is {bn_groups}: {ranks()} processes need a multiple of {ranks()}, or None for statistics over all")
+        raise ValueError(
+            f"bn_groups is {bn_groups}: {ranks()} processes need a multiple of {ranks()}, or None for statistics over all"
+        )
     return bn_groups // ranks() if bn_groups else bn_groups
 
 
 def join(run: Run, model: nn.Module, optimizer: Optimizer, *, synchronise: bool) -> None:
     """Let `optimizer` step with the gradients of all ranks, after averaging the running statistics.
 
-    synchronise: batch norm takes its statistics over all ranks (see `synchronise_batch_norm`), else over each rank's own share or groups.
-    The average over ranks of running statistics is what one process with these groups would have, since the update is linear.
+    synchronise: batch norm takes its statistics over all ranks (see `synchronise_batch_norm`), else
+    over each rank's own share or groups. The average over ranks of running statistics is what one
+    process with these groups would have, since the update is linear.
     """
     if ranks() == 1:
         return
@@ -98,7 +115,9 @@ def join(run: Run, model: nn.Module, optimizer: Optimizer, *, synchronise: bool)
     def reduce(*_: object) -> None:
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         buffers = [b for b in model.buffers() if b.is_floating_point()]
-        flat = torch.cat([*(g.flatten() for g in gradients), *(b.flatten() / ranks() for b in buffers)])
+        flat = torch.cat(
+            [*(g.flatten() for g in gradients), *(b.flatten() / ranks() for b in buffers)]
+        )
         dist.all_reduce(flat)
         parts = flat.split([t.numel() for t in (*gradients, *buffers)])
         for tensor, part in zip((*gradients, *buffers), parts, strict=True):
@@ -108,7 +127,9 @@ def join(run: Run, model: nn.Module, optimizer: Optimizer, *, synchronise: bool)
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over ranks of a tensor, differentiable: each rank's loss depends on it, so the gradients are summed too."""
+    """The sum over ranks of a tensor, differentiable: each rank's loss depends on it, so the
+    gradients are summed too.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -124,7 +145,9 @@ class _Sum(torch.autograd.Function):
 
 
 class _SyncBatchNorm(_BatchNorm):
-    """Batch norm whose training statistics are those of all ranks' batches; on the CPU too, where torch's own is not."""
+    """Batch norm whose training statistics are those of all ranks' batches; on the CPU too, where
+    torch's own is not.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
@@ -143,9 +166,15 @@ class _SyncBatchNorm(_BatchNorm):
             output = centred * (variance + self.eps).rsqrt().view(shape)
             if self.weight is not None:
                 output = output * self.weight.view(shape) + self.bias.view(shape)
-        if self.num_batches_tracked is not None and self.running_mean is not None and self.running_var is not None:
+        if (
+            self.num_batches_tracked is not None
+            and self.running_mean is not None
+            and self.running_var is not None
+        ):
             self.num_batches_tracked.add_(1)
-            momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            momentum = (
+                1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            )
             self.running_mean.lerp_(mean.detach(), momentum)
             self.running_var.lerp_(variance.detach() * (count / (count - 1)), momentum)
         return output.to(input.dtype)
@@ -160,15 +189,29 @@ class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
 
 
 def synchronise_batch_norm(module: nn.Module) -> nn.Module:
-    """Replace every ordinary batch norm inside module by one that takes its training statistics over all ranks; returns module.
+    """Replace every ordinary batch norm inside module by one that takes its training statistics
+    over all ranks; returns module.
 
-    Parameters and running statistics are the same objects as before, so that an optimiser goes on holding them.
+    Parameters and running statistics are the same objects as before, so that an optimiser goes on
+    holding them.
     """
-    kinds: dict[type, type[_SyncBatchNorm]] = {nn.BatchNorm1d: SyncBatchNorm1d, nn.BatchNorm2d: SyncBatchNorm2d}
+    kinds: dict[type, type[_SyncBatchNorm]] = {
+        nn.BatchNorm1d: SyncBatchNorm1d,
+        nn.BatchNorm2d: SyncBatchNorm2d,
+    }
     for parent in list(module.modules()):
         for name, layer in parent.named_children():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (kind := kinds.get(type(layer))) is not None:
-                shared = kind(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
+            if (
+                isinstance(layer, nn.modules.batchnorm._BatchNorm)
+                and (kind := kinds.get(type(layer))) is not None
+            ):
+                shared = kind(
+                    layer.num_features,
+                    layer.eps,
+                    layer.momentum,
+                    layer.affine,
+                    layer.track_running_stats,
+                )
                 for part, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
                     setattr(shared, part, tensor)
                 setattr(parent, name, shared.train(layer.training))
@@ -177,16 +220,20 @@ def synchronise_batch_norm(module: nn.Module) -> nn.Module:
 
 @functools.cache
 def _outside_of_graphs() -> Callable[[_SyncBatchNorm, Tensor], Tensor]:
-    """The layers' communication, which torch.compile leaves alone. As a decorator this would cost every import of curlnb a second."""
+    """The layers' communication, which torch.compile leaves alone. As a decorator this would cost
+    every import of curlnb a second.
+    """
     return torch.compiler.disable(_SyncBatchNorm._over_all_ranks)
 
 
-# --- around an experiment ---------------------------------------------------------------------------------------------
+# --- around an experiment -------------------------------------------------------------------------
 
 
 @contextmanager
 def group() -> Iterator[None]:
-    """The processes that torchrun started, joined: nccl on GPUs, one each, else gloo. Nothing outside torchrun."""
+    """The processes that torchrun started, joined: nccl on GPUs, one each, else gloo. Nothing
+    outside torchrun.
+    """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield
         return
@@ -218,7 +265,8 @@ def _tell(work: bool) -> bool:
 
 
 def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
-    """ValueError, in one line, where torchrun started several processes and they would each compute the whole experiment.
+    """ValueError, in one line, where torchrun started several processes and they would each compute
+    the whole experiment.
 
     among: all experiments, of which the message names those that can share a batch.
     """
@@ -226,15 +274,20 @@ def refuse(experiment: Experiment, among: Iterable[Experiment] = ()) -> None:
     if count > 1 and not experiment.shares_batch:
         able = ", ".join(other.name for other in among if other.shares_batch)
         advice = f"; {able} can" if able else ""
-        raise ValueError(f"{experiment.name} cannot be shared by {count} processes, which would compute it {count} times: use one{advice}")
+        raise ValueError(
+            f"{experiment.name} cannot be shared by {count} processes, which would compute it {count} times: use one{advice}"
+        )
 
 
-def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
+def run(
+    store: Store, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+) -> Record | None:
     """`Store.run` by all ranks of a `group` together: the record on rank 0, None on the others.
 
-    The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes from rank 0's checkpoint with as many
-    ranks; another number begins anew. A rank that fails ends the run on all: torchrun sees to that. ValueError, before any work, for an
-    experiment that cannot be shared.
+    The number of ranks is part of its key; a notebook takes it with CURLNB_ADOPT=any. It resumes
+    from rank 0's checkpoint with as many ranks; another number begins anew. A rank that fails ends
+    the run on all: torchrun sees to that. ValueError, before any work, for an experiment that
+    cannot be shared.
     """
     refuse(experiment)
     if ranks() == 1:
@@ -242,7 +295,9 @@ def run(store: Store, experiment: Experiment, parameters: Mapping[str, Any], see
     full = experiment.parameters(parameters)
     if rank() == 0:
         told: list[bool] = []
-        record = Store(store.root).compute(experiment, full, seed, first=lambda: told.append(_tell(True)))
+        record = Store(store.root).compute(
+            experiment, full, seed, first=lambda: told.append(_tell(True))
+        )
         if not told:
             _tell(False)
         return record

@@ -1,6 +1,7 @@
 """What the environment says: where the checkout and the results are, how a notebook is being run.
 
-`VARIABLES` has the settings. `boundary.check_environment` refuses what is none of them and values out of range.
+`VARIABLES` has the settings. `boundary.check_environment` refuses what is none of them and values
+out of range.
 """
 
 import contextlib
@@ -29,11 +30,15 @@ VARIABLES = {
     "CURLNB_UNVERIFIED": "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
 }
 
-CARRIED = Path(__file__).resolve().parent.parent / "carried"  # what a wheel has of the checkout (setup.py): catalogue and ledger
+CARRIED = (
+    Path(__file__).resolve().parent.parent / "carried"
+)  # what a wheel has of the checkout (setup.py): catalogue and ledger
 
 
 def _found() -> Path:
-    """The checkout in which the package lies; for an installed wheel, the one around the working directory, or what the wheel carries."""
+    """The checkout in which the package lies; for an installed wheel, the one around the working
+    directory, or what the wheel carries.
+    """
     if not CARRIED.is_dir():
         return CARRIED.parent.parent
     with contextlib.suppress(OSError):  # a working directory that is gone
@@ -47,12 +52,16 @@ FOUND = _found()
 
 WITHOUT_TILES = "AVX512_CORE_FP16"
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)
-"""torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles, unless the variable is set: virtual machines exist that announce tiles
-and hide their sizes, on which bfloat16 ends in an illegal instruction, and processors with and without tiles so take the same kernels."""
+"""torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles, unless the variable is set:
+virtual machines exist that announce tiles and hide their sizes, on which bfloat16 ends in an
+illegal instruction, and processors with and without tiles so take the same kernels.
+"""
 
 
 def home() -> Path:
-    """The checkout; without one, what the wheel carries of it, laid out as there and only to be read."""
+    """The checkout; without one, what the wheel carries of it, laid out as there and only to be
+    read.
+    """
     given = os.environ.get("CURLNB_HOME")
     return Path(given).expanduser() if given else FOUND
 
@@ -63,7 +72,9 @@ def in_checkout() -> bool:
 
 
 def checkout(what: str) -> Path:
-    """The checkout. ValueError, in a line that says what to do, where there is none and `what` needs one."""
+    """The checkout. ValueError, in a line that says what to do, where there is none and `what`
+    needs one.
+    """
     if not in_checkout():
         raise ValueError(
             f"{what} needs a checkout of this project, and this is a package alone: set CURLNB_HOME to one, or start this in it"
@@ -73,16 +84,27 @@ def checkout(what: str) -> Path:
 
 if not in_checkout():  # fetched data outlives the installed package
     with contextlib.suppress(RuntimeError):  # nobody's home
-        os.environ.setdefault("CURLNB_DATA", str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "curlnb"))
+        os.environ.setdefault(
+            "CURLNB_DATA",
+            str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "curlnb"),
+        )
 
 
 def results_folder() -> Path:
-    """CURLNB_RESULTS, or results/ in the checkout or, without one, in the working directory, as an absolute path."""
-    return Path(os.environ.get("CURLNB_RESULTS") or (home() if in_checkout() else Path()) / "results").expanduser().absolute()
+    """CURLNB_RESULTS, or results/ in the checkout or, without one, in the working directory, as an
+    absolute path.
+    """
+    return (
+        Path(os.environ.get("CURLNB_RESULTS") or (home() if in_checkout() else Path()) / "results")
+        .expanduser()
+        .absolute()
+    )
 
 
 def results_root() -> Path:
-    return results_folder() / "dry" if dry() else results_folder()  # noise must not be taken for results
+    return (
+        results_folder() / "dry" if dry() else results_folder()
+    )  # noise must not be taken for results
 
 
 def reference_folder() -> Path:
@@ -109,12 +131,16 @@ def reference_only() -> bool:
 
 
 def adopt() -> bool:
-    """Whether a notebook run by hand may take committed reference runs; a dry run makes none and takes none."""
+    """Whether a notebook run by hand may take committed reference runs; a dry run makes none and
+    takes none.
+    """
     return os.environ.get("CURLNB_ADOPT") != "0" and not dry()
 
 
 def adopt_any() -> bool:
-    """Whether a finished run of the store is also taken where it was made by other numerics: other threads, another device, more ranks."""
+    """Whether a finished run of the store is also taken where it was made by other numerics: other
+    threads, another device, more ranks.
+    """
     return os.environ.get("CURLNB_ADOPT") == "any"
 
 
@@ -129,7 +155,9 @@ def workers() -> int:
 
 
 def cores() -> int:
-    """CPU cores that this process may use: on Linux those of its affinity, a cluster job's share of its node say."""
+    """CPU cores that this process may use: on Linux those of its affinity, a cluster job's share of
+    its node say.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -153,7 +181,12 @@ def headless() -> bool:
 
 
 def log(line: str) -> None:
-    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars instead."""
+    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
+    instead.
+    """
     if headless():
-        with contextlib.suppress(OSError), open(os.environ["CURLNB_LOG"], "a", errors="replace") as file:
+        with (
+            contextlib.suppress(OSError),
+            open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,
+        ):
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")

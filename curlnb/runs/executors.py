@@ -1,7 +1,8 @@
-"""Where a sweep's runs are computed: in this process, in local processes, or on a Dask cluster (`cluster`). One interface for all.
+"""Where a sweep's runs are computed: in this process, in local processes, or on a Dask cluster
+(`cluster`). One interface for all.
 
-The local processes are a plain pool, not a local Dask cluster, which would need a scheduler, ports and an extra package, and does not end
-with its parent.
+The local processes are a plain pool, not a local Dask cluster, which would need a scheduler, ports
+and an extra package, and does not end with its parent.
 """
 
 import os
@@ -28,7 +29,9 @@ from curlnb.runs.store import Record, Store
 RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer say
 
 PRELOADED = ("torch", "torch._dynamo", "pandas")
-"""What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes five seconds."""
+"""What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes
+five seconds.
+"""
 
 WHY_DEAD = (
     "a worker process was killed{}, out of memory perhaps, or by a script that calls sweep outside `if __name__ == '__main__':`; "
@@ -46,7 +49,9 @@ class SweepError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a sweep asks for. key: its name in the store, as the process that asks computes it."""
+    """One run that a sweep asks for. key: its name in the store, as the process that asks computes
+    it.
+    """
 
     experiment: Experiment
     store: Store
@@ -58,9 +63,13 @@ class Job:
         return self.store.find(self.experiment, self.parameters, self.seed)
 
     def sent(self) -> bytes:
-        """The job for another process. What a notebook or a script defines travels by value; settings of this project travel along."""
+        """The job for another process. What a notebook or a script defines travels by value;
+        settings of this project travel along.
+        """
         settings = {name: value for name, value in os.environ.items() if name.startswith("CURLNB_")}
-        return cloudpickle.dumps((self.experiment, self.store.root, self.parameters, self.seed, self.key, settings))
+        return cloudpickle.dumps(
+            (self.experiment, self.store.root, self.parameters, self.seed, self.key, settings)
+        )
 
     def __str__(self) -> str:
         asked = {k: v for k, v in self.parameters.items() if v is not None}
@@ -74,7 +83,8 @@ Outcome = bool | Exception
 class Executor(Protocol):
     """Computes jobs and yields each with its outcome, in the order in which they end.
 
-    patient: whether a run on which another process is at work is waited for, or told with False at once.
+    patient: whether a run on which another process is at work is waited for, or told with False at
+    once.
     """
 
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]: ...
@@ -86,13 +96,19 @@ class Here:
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
         for job in jobs:
             try:
-                yield job, job.store.run(job.experiment, job.parameters, job.seed, wait=patient) is not None
+                yield (
+                    job,
+                    job.store.run(job.experiment, job.parameters, job.seed, wait=patient)
+                    is not None,
+                )
             except Exception as error:
                 yield job, error
 
 
 class Processes:
-    """`count` local processes, kept between sweeps: importing torch and tracing a model take seconds."""
+    """`count` local processes, kept between sweeps: importing torch and tracing a model take
+    seconds.
+    """
 
     _pools: dict[int, ProcessPoolExecutor] = {}  # noqa: RUF012  # one pool a process, whoever asks
 
@@ -104,7 +120,9 @@ class Processes:
             for other in self._pools.values():
                 other.shutdown()
             self._pools.clear()
-            self._pools[self.count] = ProcessPoolExecutor(self.count, _context(), initializer=_prepare, initargs=(dict(os.environ),))
+            self._pools[self.count] = ProcessPoolExecutor(
+                self.count, _context(), initializer=_prepare, initargs=(dict(os.environ),)
+            )
         return self._pools[self.count]
 
     def outcomes(self, jobs: Sequence[Job], *, patient: bool) -> Iterator[tuple[Job, Outcome]]:
@@ -118,7 +136,11 @@ class Processes:
                     busy[self.pool().submit(work, waiting[0].sent(), patient, True)] = waiting[0]
                     waiting.popleft()
                     started.update(active_children())
-                except (BrokenProcessPool, EOFError, ConnectionError):  # a worker died between runs, or the process that forks them
+                except (
+                    BrokenProcessPool,
+                    EOFError,
+                    ConnectionError,
+                ):  # a worker died between runs, or the process that forks them
                     dead = True
                     break
             done, _ = wait(busy, timeout=0 if dead else None, return_when=FIRST_COMPLETED)
@@ -143,9 +165,11 @@ class Processes:
 
 
 def _context() -> BaseContext:
-    """How worker processes start: on Linux as forks of one that has imported torch, and no code that a reader may be changing.
+    """How worker processes start: on Linux as forks of one that has imported torch, and no code
+    that a reader may be changing.
 
-    That process never computes, so it has no threads of torch's and no GPU that a fork would break. Elsewhere each starts from nothing.
+    That process never computes, so it has no threads of torch's and no GPU that a fork would break.
+    Elsewhere each starts from nothing.
     """
     if sys.platform != "linux":
         return get_context("spawn")
@@ -155,28 +179,42 @@ def _context() -> BaseContext:
 
 
 def _why_dead(processes: Collection[BaseProcess]) -> str:
-    """Why workers died, with the signals of which they did. The pool itself ends those that are left by SIGTERM."""
+    """Why workers died, with the signals of which they did. The pool itself ends those that are
+    left by SIGTERM.
+    """
     for process in processes:
         process.join(1)
     codes = {process.exitcode for process in processes}
-    signals = {signal.Signals(-code).name for code in codes if code is not None and code < 0} - {"SIGTERM"}
-    return ILLEGAL if "SIGILL" in signals else WHY_DEAD.format("".join(f" by {name}" for name in sorted(signals)))
+    signals = {signal.Signals(-code).name for code in codes if code is not None and code < 0} - {
+        "SIGTERM"
+    }
+    return (
+        ILLEGAL
+        if "SIGILL" in signals
+        else WHY_DEAD.format("".join(f" by {name}" for name in sorted(signals)))
+    )
 
 
-# --- on the other side ------------------------------------------------------------------------------------------------
+# --- on the other side ----------------------------------------------------------------------------
 
-_ONE_AT_A_TIME = threading.Lock()  # a run sets its process's seed and threads, and a Dask worker may have several threads
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # a run sets its process's seed and threads, and a Dask worker may have several threads
 
 
 def work(sent: bytes, patient: bool, same_machine: bool = False) -> bool:
-    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is not `patient`.
+    """Do one run (`Job.sent`) in this process; False when another process is at it and this one is
+    not `patient`.
 
-    same_machine: whether the settings that came along are all there are; a worker elsewhere keeps its own beside them.
+    same_machine: whether the settings that came along are all there are; a worker elsewhere keeps
+    its own beside them.
     """
     with _ONE_AT_A_TIME:
         experiment, root, parameters, seed, key, settings = cloudpickle.loads(sent)
         if same_machine:
-            for name in [name for name in os.environ if name.startswith("CURLNB_") and name not in settings]:
+            for name in [
+                name for name in os.environ if name.startswith("CURLNB_") and name not in settings
+            ]:
                 del os.environ[name]
         os.environ.update(settings)
         if experiment.key(parameters, seed) != key:
@@ -187,7 +225,8 @@ def work(sent: bytes, patient: bool, same_machine: bool = False) -> bool:
 
 
 def _prepare(environ: dict[str, str]) -> None:
-    """Initialise a worker process, which has the environment of its pool's start and not of the process that it was forked from.
+    """Initialise a worker process, which has the environment of its pool's start and not of the
+    process that it was forked from.
 
     A watcher thread ends it when its parent dies, so that no orphan keeps computing.
     """

@@ -1,8 +1,10 @@
-"""An experiment: a named function from parameters and a seed to a flat dict of metrics, and what tells one run of it from another.
+"""An experiment: a named function from parameters and a seed to a flat dict of metrics, and what
+tells one run of it from another.
 
-`f(run, *, seed, **parameters) -> dict` under `@experiment`. A parameter annotated with a frozen dataclass stands for the dataclass's
-fields: `sweep` and the store take and show the fields, by name, and the function gets the dataclass. So what travels together (data,
-objective, optimisation) is one argument in the code and several parameters of the run.
+`f(run, *, seed, **parameters) -> dict` under `@experiment`. A parameter annotated with a frozen
+dataclass stands for the dataclass's fields: `sweep` and the store take and show the fields, by
+name, and the function gets the dataclass. So what travels together (data, objective, optimisation)
+is one argument in the code and several parameters of the run.
 """
 
 import dataclasses
@@ -33,7 +35,9 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named function from parameters and a seed to a flat dict of metrics. Made by `@experiment`, which says what the fields mean."""
+    """A named function from parameters and a seed to a flat dict of metrics. Made by `@experiment`,
+    which says what the fields mean.
+    """
 
     function: Callable[..., dict[str, Any]]
     data: Callable[[dict[str, Any]], str]
@@ -52,7 +56,9 @@ class Experiment:
         """An experiment is not called: TypeError, in one line, says how its runs are had."""
         given = ", ".join(f"{name}=..." for name in parameters if name != "seed")
         short = self.function.__name__
-        raise TypeError(f"{self.name} is run by a sweep, which keeps what it gives: sweep({short}, seeds=1{given and ', ' + given})")
+        raise TypeError(
+            f"{self.name} is run by a sweep, which keeps what it gives: sweep({short}, seeds=1{given and ', ' + given})"
+        )
 
     @property
     def __wrapped__(self) -> Callable[..., dict[str, Any]]:
@@ -60,67 +66,105 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The name that it was given, as `images.simclr`; without one, the last part of the module's name and the function's."""
-        return self.given_name or f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
+        """The name that it was given, as `images.simclr`; without one, the last part of the
+        module's name and the function's.
+        """
+        return (
+            self.given_name or f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
+        )
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be given."""
+        """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be
+        given.
+        """
         return _parameters_of(self.function)
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is an error that names it.
+        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
+        an error that names it.
 
-        A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command line, is imported.
+        A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command
+        line, is imported.
         """
         for name in given:
             if name not in self.defaults:
-                raise StoreError(f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}")
-        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+                raise StoreError(
+                    f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}"
+                )
+        given = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in given.items()
+        }
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, _hints_of(self.function))
-        full = {name: _like(default, given.get(name, default)) for name, default in self.defaults.items()}
+        full = {
+            name: _like(default, given.get(name, default))
+            for name, default in self.defaults.items()
+        }
         missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
         if missing:
             raise StoreError(f"{self.name} needs a value for {', '.join(missing)}")
         return full
 
     def call(self, run: Any, parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """The metrics: the function called with `parameters`, all of them given, in the groups that it takes."""
+        """The metrics: the function called with `parameters`, all of them given, in the groups that
+        it takes.
+        """
         return self.function(run, seed=seed, **grouped(self.function, parameters))
 
     def identity(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Digest of what was asked for: parameters that differ from their defaults, the seed, and the data; 16 hex digits.
+        """Digest of what was asked for: parameters that differ from their defaults, the seed, and
+        the data; 16 hex digits.
 
-        A default's value is code, and counts in `code`; so a new parameter leaves older runs' identities as they were. References are
-        looked up by it. An own part, a function given as a parameter say, counts by all that it reaches (`following`).
+        A default's value is code, and counts in `code`; so a new parameter leaves older runs'
+        identities as they were. References are looked up by it. An own part, a function given as a
+        parameter say, counts by all that it reaches (`following`).
         """
         full = self.parameters(parameters)
         return _hash([self.name, _asked(full, self.defaults), int(seed), self.data(full)])
 
     @property
     def code(self) -> str:
-        """Digest of the code that makes this experiment's numbers; of a notebook's function as it is now."""
+        """Digest of the code that makes this experiment's numbers; of a notebook's function as it
+        is now.
+        """
         return code_digest(self.function)
 
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         """Name of the run in a store: identity, code and numerics."""
-        return _hash([self.identity(parameters, seed), self.code, numerics(self.parameters(parameters))])
+        return _hash(
+            [self.identity(parameters, seed), self.code, numerics(self.parameters(parameters))]
+        )
 
     def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Name of the training that it shares with all experiments of the same `training`; empty where it has none."""
+        """Name of the training that it shares with all experiments of the same `training`; empty
+        where it has none.
+        """
         if self.training is None:
             return ""
         full = self.parameters(parameters)
         asked = _asked(full, _parameters_of(self.training))
-        return _hash([asked, int(seed), self.data(full), code_digest(self.training), numerics(full)])
+        return _hash(
+            [asked, int(seed), self.data(full), code_digest(self.training), numerics(full)]
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process by name where it can be imported there; else by value, with the function (cloudpickle)."""
-        if self.function.__module__ != "__main__" and (is_ours(self.function.__module__) or installed(self.function.__module__)):
+        """To another process by name where it can be imported there; else by value, with the
+        function (cloudpickle).
+        """
+        if self.function.__module__ != "__main__" and (
+            is_ours(self.function.__module__) or installed(self.function.__module__)
+        ):
             return _named, (self.function.__module__, self.function.__name__)
-        return Experiment, (self.function, self.data, self.training, self.shares_batch, self.given_name)
+        return Experiment, (
+            self.function,
+            self.data,
+            self.training,
+            self.shares_batch,
+            self.given_name,
+        )
 
 
 def experiment(
@@ -133,21 +177,26 @@ def experiment(
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
-    name: under which its runs are kept; it stays when the module is renamed. Default: the module's and the function's.
-    data: from all parameters to the digest of the data that they name.
-    training: the function with which it trains, whose parameters are among its own. The trained network is kept: of all experiments with
-    this training, the first with given arguments and seed trains, the others look at what it left.
-    shares_batch: whether it may run on several ranks, each with its part of every batch (`distributed`).
+    name: under which its runs are kept; it stays when the module is renamed. Default: the module's
+    and the function's. data: from all parameters to the digest of the data that they name.
+    training: the function with which it trains, whose parameters are among its own. The trained
+    network is kept: of all experiments with this training, the first with given arguments and seed
+    trains, the others look at what it left. shares_batch: whether it may run on several ranks, each
+    with its part of every batch (`distributed`).
     """
-    make = functools.partial(Experiment, data=data, training=training, shares_batch=shares_batch, given_name=name)
+    make = functools.partial(
+        Experiment, data=data, training=training, shares_batch=shares_batch, given_name=name
+    )
     return make if function is None else make(function)
 
 
 def code_digest(function: Callable[..., Any]) -> str:
-    """Digest of a function, of all code that it reaches, and of the groups that it takes; 16 hex digits.
+    """Digest of a function, of all code that it reaches, and of the groups that it takes; 16 hex
+    digits.
 
-    Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a new function beside those in use leaves
-    finished runs valid; neither does the place of a definition.
+    Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a
+    new function beside those in use leaves finished runs valid; neither does the place of a
+    definition.
     """
     groups = [follow(group, group.__name__) for group in groups_of(function).values()]
     if is_ours(function.__module__):
@@ -155,7 +204,7 @@ def code_digest(function: Callable[..., Any]) -> str:
     return digest_of(follow(function, function.__name__), *groups)
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
+# --- parameters -----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -168,7 +217,9 @@ def groups_of(function: Callable[..., Any]) -> dict[str, type]:
     return {
         name: hints[name]
         for name in parameters
-        if name != "run" and isinstance(hints.get(name), type) and dataclasses.is_dataclass(hints[name])
+        if name != "run"
+        and isinstance(hints.get(name), type)
+        and dataclasses.is_dataclass(hints[name])
     }
 
 
@@ -181,8 +232,13 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
             continue
         own = {name: parameter.default}
         if name in groups:
-            own = {f.name: parameter.empty if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(groups[name])}
-            own = {field: getattr(parameter.default, field, default) for field, default in own.items()}
+            own = {
+                f.name: parameter.empty if f.default is dataclasses.MISSING else f.default
+                for f in dataclasses.fields(groups[name])
+            }
+            own = {
+                field: getattr(parameter.default, field, default) for field, default in own.items()
+            }
         if twice := set(own) & set(found):
             raise StoreError(
                 f"{function.__name__} has the parameter {min(twice)!r} twice: the fields of its groups need names of their own"
@@ -193,33 +249,57 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 @functools.cache
 def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Name -> annotation of all parameters of a function of the package, a group's fields in its place."""
+    """Name -> annotation of all parameters of a function of the package, a group's fields in its
+    place.
+    """
     hints = typing.get_type_hints(function)
     for name, group in groups_of(function).items():
         del hints[name]
-        hints |= {field: hint for field, hint in typing.get_type_hints(group).items() if field in group.__dataclass_fields__}  # type: ignore[attr-defined]
+        hints |= {
+            field: hint
+            for field, hint in typing.get_type_hints(group).items()
+            if field in group.__dataclass_fields__
+        }  # type: ignore[attr-defined]
     return hints
 
 
 def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The function's arguments out of a run's `parameters`: fields in their groups, the rest as they are."""
-    arguments = {name: parameters[name] for name in inspect.signature(function).parameters if name in parameters}
+    """The function's arguments out of a run's `parameters`: fields in their groups, the rest as
+    they are.
+    """
+    arguments = {
+        name: parameters[name]
+        for name in inspect.signature(function).parameters
+        if name in parameters
+    }
     groups = groups_of(function).items()
-    return arguments | {name: group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)}) for name, group in groups}
+    return arguments | {
+        name: group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)})
+        for name, group in groups
+    }
 
 
 def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
     """Those of the parameters that differ from their defaults, as JSON."""
-    return as_json({name: parameters[name] for name, default in defaults.items() if _differs(parameters[name], default)})
+    return as_json(
+        {
+            name: parameters[name]
+            for name, default in defaults.items()
+            if _differs(parameters[name], default)
+        }
+    )
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
     """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too.
 
-    A part of the package's is told by its place without `digests`, so that it can be found again (`_placed`).
+    A part of the package's is told by its place without `digests`, so that it can be found again
+    (`_placed`).
     """
     if isinstance(value, Mapping):
-        return {str(key): as_json(each, name=str(key), digests=digests) for key, each in value.items()}
+        return {
+            str(key): as_json(each, name=str(key), digests=digests) for key, each in value.items()
+        }
     if isinstance(value, list | tuple):
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -232,7 +312,9 @@ def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> A
 
 
 def _place(value: Any) -> str:
-    """module:function of a function that the package holds under its own name; empty of anything else, a wrapper of such a one, say."""
+    """module:function of a function that the package holds under its own name; empty of anything
+    else, a wrapper of such a one, say.
+    """
     if isinstance(value, types.FunctionType) and is_ours(value.__module__ or "") and is_held(value):
         return f"{value.__module__}:{value.__name__}"
     return ""
@@ -250,19 +332,27 @@ def _placed(value: Any) -> Any:
             raise  # what an extra brings
         found = None
     if _place(found) != value:
-        raise StoreError(f"{value} is no function of the package: give its module and name, curlnb.models.encoders:resnet9 say")
+        raise StoreError(
+            f"{value} is no function of the package: give its module and name, curlnb.models.encoders:resnet9 say"
+        )
     return found
 
 
 def _differs(value: Any, default: Any) -> bool:
-    if isinstance(value, torch.Tensor | types.FunctionType) or isinstance(default, torch.Tensor | types.FunctionType):
+    if isinstance(value, torch.Tensor | types.FunctionType) or isinstance(
+        default, torch.Tensor | types.FunctionType
+    ):
         return value is not default
     return bool(value != default)
 
 
 def _like(default: Any, value: Any) -> Any:
     """1 given where the default is 0.0 is 1.0, so that it is the same run."""
-    return float(value) if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool) else value
+    return (
+        float(value)
+        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
+        else value
+    )
 
 
 def _hash(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""Files that are whole or not there, and that say when they were damaged: JSON and safetensors with a schema and a digest of their content.
+"""Files that are whole or not there, and that say when they were damaged: JSON and safetensors with
+a schema and a digest of their content.
 
-What cannot be read, is cut, has a flipped bit or another schema is set aside under a name that says so, and counts as absent: whoever asks
-computes it again. Nothing is unpickled.
+What cannot be read, is cut, has a flipped bit or another schema is set aside under a name that says
+so, and counts as absent: whoever asks computes it again. Nothing is unpickled.
 """
 
 import contextlib
@@ -29,7 +30,16 @@ from curlnb.runs import environment
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # a file of schema 2 does not say which place it was written for
 
-NOT_THE_FILES_FAULT = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.ENOSPC, errno.ESTALE}
+NOT_THE_FILES_FAULT = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.ESTALE,
+}
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
@@ -37,11 +47,12 @@ class Damaged(ValueError):
     """A file is there, and its content is not what was written."""
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers see all or nothing.
+    """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers
+    see all or nothing.
 
     A folder that stands at `path` is set aside. An OSError names `path`.
     """
@@ -61,7 +72,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an OSError that names no file, such as that of a full disk, name `path`; safetensors' own become an OSError."""
+    """Have an OSError that names no file, such as that of a full disk, name `path`; safetensors'
+    own become an OSError.
+    """
     try:
         yield
     except SafetensorError as error:
@@ -98,9 +111,16 @@ def make_way(path: Path) -> None:
 
 
 def make_folder(path: Path, below: Path) -> None:
-    """Make the folder `path`; a file that stands in its place, or in that of a parent below `below`, is set aside."""
+    """Make the folder `path`; a file that stands in its place, or in that of a parent below
+    `below`, is set aside.
+    """
     for each in reversed([path, *path.parents]):
-        if each.is_relative_to(below) and each != below and os.path.lexists(each) and not each.is_dir():
+        if (
+            each.is_relative_to(below)
+            and each != below
+            and os.path.lexists(each)
+            and not each.is_dir()
+        ):
             set_aside(each, "it is no folder")
     path.mkdir(parents=True, exist_ok=True)
 
@@ -123,7 +143,7 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, lambda p: p.write_text(text))
 
 
-# --- sealed files -----------------------------------------------------------------------------------------------------
+# --- sealed files ---------------------------------------------------------------------------------
 
 
 def seal(value: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -133,7 +153,9 @@ def seal(value: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def unseal(sealed: Any, place: str) -> dict[str, Any]:
-    """The object that `seal` sealed for `place`. Raises Damaged where it is not whole, of another schema, or of another place."""
+    """The object that `seal` sealed for `place`. Raises Damaged where it is not whole, of another
+    schema, or of another place.
+    """
     if not isinstance(sealed, dict):
         raise Damaged(f"it holds {type(sealed).__name__}, not an object")
     value = dict(sealed)
@@ -148,7 +170,9 @@ def unseal(sealed: Any, place: str) -> dict[str, Any]:
 
 
 def place_of(path: Path) -> str:
-    """What a file is bound to: its name and its folder's, which in a store is the run's key. So a store can be moved, but no file in it."""
+    """What a file is bound to: its name and its folder's, which in a store is the run's key. So a
+    store can be moved, but no file in it.
+    """
     return f"{path.parent.name}/{path.name}"
 
 
@@ -157,7 +181,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {plain(str(error))})") from None
+        raise ValueError(
+            f"{path} is damaged ({type(error).__name__}: {plain(str(error))})"
+        ) from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: it holds {type(value).__name__}, not an object")
     return value
@@ -178,8 +204,11 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, seal(value, place_of(path)))
 
 
-def read_sealed(path: Path, accept: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any] | None:
-    """What `write_sealed` wrote, without the seal; None where there is nothing, or nothing whole: that is set aside, and said in one line.
+def read_sealed(
+    path: Path, accept: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> dict[str, Any] | None:
+    """What `write_sealed` wrote, without the seal; None where there is nothing, or nothing whole:
+    that is set aside, and said in one line.
 
     accept: whether a whole content is the one looked for; what is not is set aside too.
     """
@@ -197,12 +226,21 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     """Tensors and a JSON state as one safetensors file, sealed for its place."""
     own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     text, place = json.dumps(state), place_of(path)
-    metadata = {"state": text, "schema": str(SCHEMA), "place": place, "digest": _digest_of_tensors(own, text, place)}
+    metadata = {
+        "state": text,
+        "schema": str(SCHEMA),
+        "place": place,
+        "digest": _digest_of_tensors(own, text, place),
+    }
     write_atomically(path, lambda p: save_file(own, p, metadata))
 
 
-def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """What `save_tensors` wrote, on `device`; None where there is nothing, or nothing whole (see `read_sealed`)."""
+def load_tensors(
+    path: Path, device: torch.device | str = "cpu"
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """What `save_tensors` wrote, on `device`; None where there is nothing, or nothing whole (see
+    `read_sealed`).
+    """
 
     def read() -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
@@ -210,7 +248,9 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if found.get("schema") not in [str(schema) for schema in READABLE]:
             raise Damaged(f"its schema is {found.get('schema')!r}, not {SCHEMA}")
-        if found.get("digest") != _digest_of_tensors(tensors, found.get("state", ""), found.get("place", "")):
+        if found.get("digest") != _digest_of_tensors(
+            tensors, found.get("state", ""), found.get("place", "")
+        ):
             raise Damaged("its digest is not that of its content")
         if found.get("place", place_of(path)) != place_of(path):
             raise Damaged(f"it was written for {found['place']}")
@@ -219,11 +259,15 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     saved = _whole(path, read)
     if saved is None:
         return None
-    return {name: t.to(device) for name, t in saved[0].items()}, saved[1]  # a GPU without room is not the file's fault
+    return {name: t.to(device) for name, t in saved[0].items()}, saved[
+        1
+    ]  # a GPU without room is not the file's fault
 
 
 def _whole(path: Path, read: Callable[[], Any]) -> Any:
-    """What `read` reads; None where nothing is there. What is damaged is set aside, if it still is the file that was read."""
+    """What `read` reads; None where nothing is there. What is damaged is set aside, if it still is
+    the file that was read.
+    """
     try:
         before = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -248,7 +292,11 @@ def _whole(path: Path, read: Callable[[], Any]) -> Any:
 
 def set_aside(path: Path, why: str) -> None:
     """Rename a damaged file to <name>.damaged-<n>, and say so in one line."""
-    free = next(p for n in range(1, 10**6) if not os.path.lexists(p := path.with_name(f"{path.name}.damaged-{n}")))
+    free = next(
+        p
+        for n in range(1, 10**6)
+        if not os.path.lexists(p := path.with_name(f"{path.name}.damaged-{n}"))
+    )
     try:
         os.replace(path, free)
     except FileNotFoundError:  # another process was faster

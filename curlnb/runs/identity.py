@@ -1,8 +1,9 @@
 """What a run is: the digest of the code that makes its numbers, of this package and of a notebook.
 
-Code of this package is read from its source (`curlnb.runs.source`), and what is loaded must be what the source says: a function or
-constant of the package that was replaced at run time, or a file edited after it was imported, is refused. Code of a notebook or script is
-followed at run time by value (`curlnb.runs.following`).
+Code of this package is read from its source (`curlnb.runs.source`), and what is loaded must be what
+the source says: a function or constant of the package that was replaced at run time, or a file
+edited after it was imported, is refused. Code of a notebook or script is followed at run time by
+value (`curlnb.runs.following`).
 """
 
 import ast
@@ -18,13 +19,17 @@ from curlnb.runs.source import Definition, defined, graph_digest, parse, resolve
 
 
 class IdentityError(ValueError):
-    """Code that cannot be followed, or that is not what its source says: its runs would have no honest key."""
+    """Code that cannot be followed, or that is not what its source says: its runs would have no
+    honest key.
+    """
 
 
 def package_digest(module: str, name: str) -> str:
-    """Digest of a definition of this package and of all that it reaches, after a look at whether what is loaded is what the source says.
+    """Digest of a definition of this package and of all that it reaches, after a look at whether
+    what is loaded is what the source says.
 
-    IdentityError names an attribute that was replaced at run time, or whose file was edited after it was imported.
+    IdentityError names an attribute that was replaced at run time, or whose file was edited after
+    it was imported.
     """
     start = resolved(module, name)
     digest, reached, used_imports = graph_digest(start)
@@ -35,9 +40,11 @@ def package_digest(module: str, name: str) -> str:
     return digest
 
 
-# --- what is loaded is what the source says ---------------------------------------------------------------------------
+# --- what is loaded is what the source says -------------------------------------------------------
 
-_SEEN: dict[tuple[str, str], Any] = {}  # (module, name) -> what tells that it still is what was found to be its source's (`_held`)
+_SEEN: dict[
+    tuple[str, str], Any
+] = {}  # (module, name) -> what tells that it still is what was found to be its source's (`_held`)
 
 
 def _check_loaded(at: Definition) -> None:
@@ -47,7 +54,13 @@ def _check_loaded(at: Definition) -> None:
     live, seen = vars(module).get(at.name), _SEEN.get((at.module, at.name))
     node = parse(at.module).definitions.get(at.name, [None])[-1]
     if isinstance(node, ast.ClassDef) and isinstance(live, type):
-        now: Any = _held({name: value for name, value in vars(live).items() if name in _own_names(node) or isinstance(value, FunctionType)})
+        now: Any = _held(
+            {
+                name: value
+                for name, value in vars(live).items()
+                if name in _own_names(node) or isinstance(value, FunctionType)
+            }
+        )
     else:
         now = _Is(live) if _is_cache(node) else _held(live)
     if not (seen == now if seen is not None else _is_source(live, node, module)):
@@ -68,8 +81,12 @@ class _Is:
 
 
 def _held(value: Any) -> list[Any]:
-    """Equal as long as the object is the same, and in it a container's elements and a function's code, defaults and what it wraps."""
-    if isinstance(value, dict):  # not by itself: a class's attributes are gathered in a new one each time
+    """Equal as long as the object is the same, and in it a container's elements and a function's
+    code, defaults and what it wraps.
+    """
+    if isinstance(
+        value, dict
+    ):  # not by itself: a class's attributes are gathered in a new one each time
         return [dict, *(part for key, each in value.items() for part in (_Is(key), *_held(each)))]
     inner: list[Any] = []
     if isinstance(value, list | tuple):
@@ -98,19 +115,42 @@ def _check_import(place: str, local: str) -> None:
         return
     base, attribute = parse(place).imports[local]
     whole = sys.modules.get(base if attribute is None else f"{base}.{attribute}")
-    expected = whole if whole is not None else vars(sys.modules[base]).get(attribute) if base in sys.modules and attribute else None
+    expected = (
+        whole
+        if whole is not None
+        else vars(sys.modules[base]).get(attribute)
+        if base in sys.modules and attribute
+        else None
+    )
     live = vars(module)[local]
-    if expected is not None and live is not expected and not (isinstance(live, ModuleType) and live.__name__ == base):
+    if (
+        expected is not None
+        and live is not expected
+        and not (isinstance(live, ModuleType) and live.__name__ == base)
+    ):
         raise IdentityError(_replaced(place, local))
 
 
 def _below(value: Any) -> Any:
-    """What a decorated function stands before: what its outermost decorator was given; None for a plain one."""
-    return next((v for n in ("__wrapped__", "__func__", "fget", "func") if (v := getattr(value, n, None)) is not None), None)
+    """What a decorated function stands before: what its outermost decorator was given; None for a
+    plain one.
+    """
+    return next(
+        (
+            v
+            for n in ("__wrapped__", "__func__", "fget", "func")
+            if (v := getattr(value, n, None)) is not None
+        ),
+        None,
+    )
 
 
-def _is_function(live: Any, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, module: ModuleType) -> bool:
-    """Whether `live` is the function of the source, below as many decorators as it has there, with the same defaults."""
+def _is_function(
+    live: Any, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, module: ModuleType
+) -> bool:
+    """Whether `live` is the function of the source, below as many decorators as it has there, with
+    the same defaults.
+    """
     for _ in range(len(node.decorator_list) + 1):
         code = getattr(live, "__code__", None)
         if _below(live) is None or _same_code(code, _codes(module.__name__).get(name)):
@@ -118,26 +158,55 @@ def _is_function(live: Any, node: ast.FunctionDef | ast.AsyncFunctionDef, name: 
         live = _below(live)
     else:
         return False
-    if not isinstance(live, FunctionType) or not _same_code(live.__code__, _codes(module.__name__).get(name)):
+    if not isinstance(live, FunctionType) or not _same_code(
+        live.__code__, _codes(module.__name__).get(name)
+    ):
         return False
     given, asked = node.args, [each for each in node.args.kw_defaults if each is not None]
     if not given.defaults and not asked:
         return not live.__defaults__ and not live.__kwdefaults__
-    plain = ast.arguments([], [ast.arg(f"_{i}") for i in range(len(given.defaults))], None, [], [], None, given.defaults)
+    plain = ast.arguments(
+        [],
+        [ast.arg(f"_{i}") for i in range(len(given.defaults))],
+        None,
+        [],
+        [],
+        None,
+        given.defaults,
+    )
     if asked:
-        plain.kwonlyargs = [arg for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is not None]
-        plain.kwonlyargs, plain.kw_defaults = [ast.arg(arg.arg) for arg in plain.kwonlyargs], list(asked)
-    said = _evaluated(ast.Assign([ast.Name("said", ast.Store())], ast.Lambda(plain, ast.Constant(None))), module, "said")
-    return said is _UNKNOWN or _alike([said.__defaults__, said.__kwdefaults__], [live.__defaults__, live.__kwdefaults__])
+        plain.kwonlyargs = [
+            arg
+            for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            if default is not None
+        ]
+        plain.kwonlyargs, plain.kw_defaults = (
+            [ast.arg(arg.arg) for arg in plain.kwonlyargs],
+            list(asked),
+        )
+    said = _evaluated(
+        ast.Assign([ast.Name("said", ast.Store())], ast.Lambda(plain, ast.Constant(None))),
+        module,
+        "said",
+    )
+    return said is _UNKNOWN or _alike(
+        [said.__defaults__, said.__kwdefaults__], [live.__defaults__, live.__kwdefaults__]
+    )
 
 
 _UNKNOWN = object()
 
 
 def _evaluated(node: ast.stmt, module: ModuleType, name: str) -> Any:
-    """The value that an assignment gives `name` where the module's own names stand for what they are now; _UNKNOWN where it needs more."""
+    """The value that an assignment gives `name` where the module's own names stand for what they
+    are now; _UNKNOWN where it needs more.
+    """
     scope = dict(vars(module))
-    imports = [each for each in parse(module.__name__).tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+    imports = [
+        each
+        for each in parse(module.__name__).tree.body
+        if isinstance(each, ast.Import | ast.ImportFrom)
+    ]
     try:
         tree = ast.fix_missing_locations(ast.Module([*imports, node], []))
         exec(compile(tree, "<constant>", "exec", dont_inherit=True), scope)
@@ -182,7 +251,10 @@ def _alike(said: Any, live: Any) -> bool:
         return True
 
 
-_INSTALLED = ("<frozen ", *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
+_INSTALLED = (
+    "<frozen ",
+    *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
 @functools.cache
@@ -191,10 +263,14 @@ def _own_names(node: ast.ClassDef) -> set[str]:
 
 
 def _is_class(live: type, node: ast.ClassDef, module: ModuleType) -> bool:
-    """Whether methods and constants are those of the source, and what else is a function comes of a decorator or a base (a dataclass's)."""
+    """Whether methods and constants are those of the source, and what else is a function comes of a
+    decorator or a base (a dataclass's).
+    """
     for child in node.body:
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if not _is_function(vars(live).get(child.name), child, f"{node.name}.{child.name}", module):
+            if not _is_function(
+                vars(live).get(child.name), child, f"{node.name}.{child.name}", module
+            ):
                 return False
         elif isinstance(child, ast.Assign | ast.AnnAssign) and child.value is not None:
             target = child.targets[0] if isinstance(child, ast.Assign) else child.target
@@ -203,10 +279,20 @@ def _is_class(live: type, node: ast.ClassDef, module: ModuleType) -> bool:
             if value is _UNKNOWN or _is_cache(child) or hasattr(type(value), "__get__"):
                 continue  # a field without a value of its own, one of a named tuple
             said = _evaluated(child, module, name)
-            if not (said is _UNKNOWN or _alike(said.default if isinstance(said, Field) else said, value)):
+            if not (
+                said is _UNKNOWN or _alike(said.default if isinstance(said, Field) else said, value)
+            ):
                 return False
-    added = (value for name, value in vars(live).items() if isinstance(value, FunctionType) and name not in _own_names(node))
-    return all(value.__code__.co_filename == "<string>" or value.__code__.co_filename.startswith(_INSTALLED) for value in added)
+    added = (
+        value
+        for name, value in vars(live).items()
+        if isinstance(value, FunctionType) and name not in _own_names(node)
+    )
+    return all(
+        value.__code__.co_filename == "<string>"
+        or value.__code__.co_filename.startswith(_INSTALLED)
+        for value in added
+    )
 
 
 @functools.cache
@@ -226,8 +312,16 @@ def _same_code(one: CodeType | None, other: CodeType | None) -> bool:
 
 
 def code_text(code: CodeType, doc: str | None = None) -> Iterator[str]:
-    """What a code object says, without lines and file, and without its docstring where that is given."""
-    yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars), str(code.co_flags & 0xFF))
+    """What a code object says, without lines and file, and without its docstring where that is
+    given.
+    """
+    yield from (
+        code.co_code.hex(),
+        repr(code.co_names),
+        repr(code.co_varnames),
+        repr(code.co_freevars),
+        str(code.co_flags & 0xFF),
+    )
     yield from (str(code.co_argcount), str(code.co_kwonlyargcount), str(code.co_posonlyargcount))
     for place, const in enumerate(code.co_consts):
         if isinstance(const, CodeType):

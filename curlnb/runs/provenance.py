@@ -17,18 +17,26 @@ from curlnb.runs.files import json_if_there
 
 
 def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a run's bits beside code, parameters, seed and data: it is part of the run's key.
+    """What decides a run's bits beside code, parameters, seed and data: it is part of the run's
+    key.
 
-    The device's type, the precision really in force on this machine, whether matrix units round to TF32, whether the step is compiled, CPU
-    threads, ranks that share the batch (torchrun), torch's version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others
-    than this project does.
+    The device's type, the precision really in force on this machine, whether matrix units round to
+    TF32, whether the step is compiled, CPU threads, ranks that share the batch (torchrun), torch's
+    version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others than this
+    project does.
     """
     device = devices.default_device()
     precision, compiled, _ = devices.admitted(
-        parameters.get("precision", "float32"), bool(parameters.get("compile", False)) and not dry(), device
+        parameters.get("precision", "float32"),
+        bool(parameters.get("compile", False)) and not dry(),
+        device,
     )
     instructions = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    others = {"instructions": instructions} if device.type == "cpu" and instructions != WITHOUT_TILES else {}
+    others = (
+        {"instructions": instructions}
+        if device.type == "cpu" and instructions != WITHOUT_TILES
+        else {}
+    )
     return {
         **others,
         "device": device.type,
@@ -42,33 +50,61 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
-    """What of a record's numerics `made` differs from those that the same run would have here, as in ["threads 4", "torch 2.9.0"]."""
+    """What of a record's numerics `made` differs from those that the same run would have here, as
+    in ["threads 4", "torch 2.9.0"].
+    """
     here = numerics(parameters)
-    return [f"{name} {made.get(name, 'of this project')}" for name in {**made, **here} if made and made.get(name) != here.get(name)]
+    return [
+        f"{name} {made.get(name, 'of this project')}"
+        for name in {**made, **here}
+        if made and made.get(name) != here.get(name)
+    ]
 
 
 @functools.cache
 def machine() -> dict[str, str]:
     """Hardware and versions that decide whether two runs can agree bit for bit."""
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "numpy", "scikit-learn")}
-    return {"cpu": _cpu_name(), "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "", **versions}
+    versions = {
+        name: importlib.metadata.version(name)
+        for name in ("torch", "torchvision", "numpy", "scikit-learn")
+    }
+    return {
+        "cpu": _cpu_name(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+        **versions,
+    }
 
 
 def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        fields = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in reversed(lines)}
-        return " ".join(fields.get(name, "") for name in ("model name", "cpu family", "model", "stepping", "CPU part")).strip()
+        fields = {
+            line.partition(":")[0].strip(): line.partition(":")[2].strip()
+            for line in reversed(lines)
+        }
+        return " ".join(
+            fields.get(name, "")
+            for name in ("model name", "cpu family", "model", "stepping", "CPU part")
+        ).strip()
     except OSError:
-        name = ["sysctl", "-n", "machdep.cpu.brand_string"]  # macOS; platform.processor() says only "arm" there
+        name = [
+            "sysctl",
+            "-n",
+            "machdep.cpu.brand_string",
+        ]  # macOS; platform.processor() says only "arm" there
         try:
-            return subprocess.run(name, capture_output=True, text=True).stdout.strip() or platform.processor()
+            return (
+                subprocess.run(name, capture_output=True, text=True).stdout.strip()
+                or platform.processor()
+            )
         except OSError:
             return platform.processor() or platform.machine()
 
 
 def of_reference(profile: str) -> dict[str, Any]:
-    """Date, commit, machine and times of a profile's committed reference; empty where there is none."""
+    """Date, commit, machine and times of a profile's committed reference; empty where there is
+    none.
+    """
     return json_if_there(reference_folder() / profile / "provenance.json")
 
 

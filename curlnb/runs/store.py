@@ -1,14 +1,16 @@
 """The run store: every run is computed once, written whole, and found again.
 
-`Store.run` executes an experiment (`curlnb.runs.experiment`) unless a finished run with the same key is there. A run lives in a folder,
+`Store.run` executes an experiment (`curlnb.runs.experiment`) unless a finished run with the same
+key is there. A run lives in a folder,
 
     <store>/<experiment>/<key>/run.json            parameters, metrics, provenance: written last, so its presence means done
-                               arrays.safetensors  what the experiment keeps beside its metrics, and its learning curve
+                               arrays.safetensors  what the experiment keeps beside its metrics, and
+                               its learning curve
                                checkpoint.safetensors, progress.json   only while it runs
     <store>/trained/<key>.safetensors   what a training left that several experiments look at, each in its way
 
-and a key holds what was asked for, the digest of all code in reach, and the numerics. What is damaged is set aside and computed again
-(`curlnb.runs.files`).
+and a key holds what was asked for, the digest of all code in reach, and the numerics. What is
+damaged is set aside and computed again (`curlnb.runs.files`).
 """
 
 import contextlib
@@ -38,39 +40,61 @@ CURVE = "curve/"  # before a learning curve's name among a run's arrays
 
 @dataclass
 class Run:
-    """What an experiment sees of the store: a place for its checkpoint and arrays, and an ear for its progress."""
+    """What an experiment sees of the store: a place for its checkpoint and arrays, and an ear for
+    its progress.
+    """
 
     folder: Path
     device: torch.device = field(default_factory=default_device)
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    curve: dict[str, list[float]] = field(default_factory=dict)  # of its training: a number an epoch for each scalar
+    curve: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # of its training: a number an epoch for each scalar
     notes: dict[str, Any] = field(default_factory=dict)  # kept in the record's provenance
     trained: Path | None = None  # where its training is kept, or will be, for whoever shares it
     _last_note: float = 0.0
 
     def progress(self, done: float, total: float, **values: float) -> None:
-        """Leave a small note of how far the run is (at most one a second, and one at the end) for whoever waits for it."""
-        if time.monotonic() - self._last_note > 1 or done >= total:  # what follows the last step may take long
+        """Leave a small note of how far the run is (at most one a second, and one at the end) for
+        whoever waits for it.
+        """
+        if (
+            time.monotonic() - self._last_note > 1 or done >= total
+        ):  # what follows the last step may take long
             self._last_note = time.monotonic()
             with contextlib.suppress(OSError):  # a run does not fail for want of a note
-                files.write_json(self.folder / "progress.json", {"done": done, "total": total, **values})
+                files.write_json(
+                    self.folder / "progress.json", {"done": done, "total": total, **values}
+                )
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write tensors and a JSON state as one file, whole or not at all."""
         files.save_tensors(self.folder / "checkpoint.safetensors", tensors, state)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last checkpoint's tensors (on the run's device) and state, or those that the same training left in another run, or None."""
+        """The last checkpoint's tensors (on the run's device) and state, or those that the same
+        training left in another run, or None.
+        """
         for path in (self.folder / "checkpoint.safetensors", self.trained):
             if path is not None and (saved := files.load_tensors(path, self.device)) is not None:
                 return saved
         return None
 
     def keep_training(self) -> None:
-        """Keep the last checkpoint for whoever shares the training, without the optimiser's moments: it takes no further step."""
-        if self.trained is not None and not self.trained.exists() and (saved := self.load_checkpoint()):
+        """Keep the last checkpoint for whoever shares the training, without the optimiser's
+        moments: it takes no further step.
+        """
+        if (
+            self.trained is not None
+            and not self.trained.exists()
+            and (saved := self.load_checkpoint())
+        ):
             tensors, state = saved
-            files.save_tensors(self.trained, {name: t for name, t in tensors.items() if not name.startswith("optimizer/")}, state)
+            files.save_tensors(
+                self.trained,
+                {name: t for name, t in tensors.items() if not name.startswith("optimizer/")},
+                state,
+            )
 
     def tidy(self) -> None:
         """Remove what a run needs only while it runs."""
@@ -82,8 +106,9 @@ class Run:
 class Store:
     """Runs under `root`, and the committed runs in `reference`, if given.
 
-    reference_only: records are only looked up in `reference` and nothing is ever computed; otherwise a reference run is *adopted* where the
-    store has no run of its own and the reference's code is the present one, whatever numerics it was made with.
+    reference_only: records are only looked up in `reference` and nothing is ever computed;
+    otherwise a reference run is *adopted* where the store has no run of its own and the reference's
+    code is the present one, whatever numerics it was made with.
     """
 
     root: Path
@@ -93,43 +118,96 @@ class Store:
     def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
         return self.root / experiment.name / experiment.key(parameters, seed)
 
-    def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, kind: Callable[[Path], Run] = Run) -> Run:
+    def begin(
+        self,
+        experiment: Experiment,
+        parameters: Mapping[str, Any],
+        seed: int,
+        kind: Callable[[Path], Run] = Run,
+    ) -> Run:
         """The run as the experiment sees it."""
-        run, training = kind(self.folder(experiment, parameters, seed)), experiment.training_key(parameters, seed)
+        run, training = (
+            kind(self.folder(experiment, parameters, seed)),
+            experiment.training_key(parameters, seed),
+        )
         run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
         return run
 
-    def find(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
-        """The finished run's record, or None. Its "origin": "computed" here, or adopted from the "reference", with what other numerics."""
+    def find(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+    ) -> Record | None:
+        """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
+        "reference", with what other numerics.
+        """
         if not self.reference_only and (record := self._own(experiment, parameters, seed)):
             return record | {"origin": "computed"}
         if self.reference is not None:
-            found = read_reference(self.reference / f"{experiment.name}.jsonl").get(experiment.identity(parameters, seed))
+            found = read_reference(self.reference / f"{experiment.name}.jsonl").get(
+                experiment.identity(parameters, seed)
+            )
             if found is not None and (self.reference_only or found["code"] == experiment.code):
-                return found | {"origin": ", ".join(["reference", *provenance.other_numerics(found.get("numerics", {}), parameters)])}
-            if not self.reference_only and environment.adopt_any() and (record := self._of_other_numerics(experiment, parameters, seed)):
+                return found | {
+                    "origin": ", ".join(
+                        [
+                            "reference",
+                            *provenance.other_numerics(found.get("numerics", {}), parameters),
+                        ]
+                    )
+                }
+            if (
+                not self.reference_only
+                and environment.adopt_any()
+                and (record := self._of_other_numerics(experiment, parameters, seed))
+            ):
                 return record | {"origin": "computed"}
         if self.reference_only:
-            raise StoreError(f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit")
+            raise StoreError(
+                f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit"
+            )
         return None
 
-    def _own(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, about_to_compute: bool = False) -> Record | None:
+    def _own(
+        self,
+        experiment: Experiment,
+        parameters: Mapping[str, Any],
+        seed: int,
+        about_to_compute: bool = False,
+    ) -> Record | None:
         """The run's record in this store, if it and the run's arrays are whole."""
-        identity, folder = experiment.identity(parameters, seed), self.folder(experiment, parameters, seed)
+        identity, folder = (
+            experiment.identity(parameters, seed),
+            self.folder(experiment, parameters, seed),
+        )
 
         def whole(record: Record) -> bool:
-            return record.get("identity") == identity and record.get("seed") == seed and _complete(record) and "arrays" in record
+            return (
+                record.get("identity") == identity
+                and record.get("seed") == seed
+                and _complete(record)
+                and "arrays" in record
+            )
 
-        record, arrays = files.read_sealed(folder / "run.json", whole), folder / "arrays.safetensors"
+        record, arrays = (
+            files.read_sealed(folder / "run.json", whole),
+            folder / "arrays.safetensors",
+        )
         if record and record["arrays"]:
-            if about_to_compute and not os.path.lexists(arrays) and not [*folder.glob(f"{arrays.name}.damaged-*")]:
+            if (
+                about_to_compute
+                and not os.path.lexists(arrays)
+                and not [*folder.glob(f"{arrays.name}.damaged-*")]
+            ):
                 files.say(f"{arrays} is missing: the run is computed again")
             if files.load_tensors(arrays) is None:
                 return None
         return record
 
-    def _of_other_numerics(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Record | None:
-        """A finished run of this store with the same code that was computed by other numerics, by eight ranks under torchrun say."""
+    def _of_other_numerics(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+    ) -> Record | None:
+        """A finished run of this store with the same code that was computed by other numerics, by
+        eight ranks under torchrun say.
+        """
         identity, code = experiment.identity(parameters, seed), experiment.code
         for path in sorted((self.root / experiment.name).glob("*/run.json")):
             record = files.read_sealed(path, _complete)
@@ -137,11 +215,14 @@ class Store:
                 return record
         return None
 
-    def run(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True) -> Record | None:
+    def run(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True
+    ) -> Record | None:
         """The run's record, computed if it is not there yet.
 
-        Another process at work on the same run, or on a training that it shares, is waited for; with `wait=False` None is returned instead.
-        After a crash the run goes on from its last checkpoint.
+        Another process at work on the same run, or on a training that it shares, is waited for;
+        with `wait=False` None is returned instead. After a crash the run goes on from its last
+        checkpoint.
         """
         if record := self.find(experiment, parameters, seed):
             return record
@@ -156,18 +237,24 @@ class Store:
         wait: bool = True,
         first: Callable[[], object] = lambda: None,
     ) -> Record | None:
-        """As `run`, but without a look at the reference runs. first: called before a run that is not there is computed, under its lock."""
+        """As `run`, but without a look at the reference runs. first: called before a run that is
+        not there is computed, under its lock.
+        """
         run = self.begin(experiment, parameters, seed)
         files.make_folder(run.folder, self.root)
         locks = [run.folder / "lock"]
-        if run.trained is not None and not run.trained.exists():  # else two experiments that share a training would both train at once
+        if (
+            run.trained is not None and not run.trained.exists()
+        ):  # else two experiments that share a training would both train at once
             files.make_folder(run.trained.parent, self.root)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(files.lock(lock, -1 if wait else 0))
-                if (record := self._own(experiment, parameters, seed, about_to_compute=True)) is None:
+                if (
+                    record := self._own(experiment, parameters, seed, about_to_compute=True)
+                ) is None:
                     first()
                     record = self._execute(experiment, experiment.parameters(parameters), seed, run)
                 return record | {"origin": "computed"}
@@ -178,14 +265,31 @@ class Store:
         for leftover in run.folder.glob(".*"):  # what a killed writer left half done
             files.remove(leftover)
         start, earlier = time.perf_counter(), run.load_checkpoint()
-        torch.manual_seed(seed)  # for initial weights and dropout; everything else draws from explicit generators
+        torch.manual_seed(
+            seed
+        )  # for initial weights and dropout; everything else draws from explicit generators
         with in_force(full, run.device) as threads:
             metrics = experiment.call(run, full, seed)
-        if taken := {*metrics} & {*full, "seed", "seconds", "device", "experiment", "identity", "origin"}:
-            raise StoreError(f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column of: give it another name")
+        if taken := {*metrics} & {
+            *full,
+            "seed",
+            "seconds",
+            "device",
+            "experiment",
+            "identity",
+            "origin",
+        }:
+            raise StoreError(
+                f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column of: give it another name"
+            )
         if not _numbers(metrics):
-            raise StoreError(f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept")
-        arrays = run.arrays | {f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64) for name, values in run.curve.items()}
+            raise StoreError(
+                f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept"
+            )
+        arrays = run.arrays | {
+            f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
+            for name, values in run.curve.items()
+        }
         if arrays:
             files.save_tensors(run.folder / "arrays.safetensors", arrays, {})
         record: Record = {
@@ -193,7 +297,10 @@ class Store:
             "parameters": as_json(full, digests=False),
             "seed": seed,
             "metrics": metrics,
-            "seconds": round(time.perf_counter() - start + (earlier[1].get("seconds", 0.0) if earlier else 0.0), 2),
+            "seconds": round(
+                time.perf_counter() - start + (earlier[1].get("seconds", 0.0) if earlier else 0.0),
+                2,
+            ),
             "device": str(run.device.type),
             "identity": experiment.identity(full, seed),
             "code": experiment.code,
@@ -208,7 +315,9 @@ class Store:
         return record
 
     def note_use(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> None:
-        """Remember that the running notebook stands on this run, so that `make reference` takes it along."""
+        """Remember that the running notebook stands on this run, so that `make reference` takes it
+        along.
+        """
         if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
             files.make_folder(path.parent, self.root)
@@ -216,68 +325,104 @@ class Store:
             with files.naming(path), open(path, "a") as file:
                 file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
 
-    def arrays(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
-        """What the run kept beside its metrics: name -> tensor. A run that is not in this store is computed first."""
-        return {name: t for name, t in self._kept(experiment, parameters, seed).items() if not name.startswith(CURVE)}
+    def arrays(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+    ) -> dict[str, Tensor]:
+        """What the run kept beside its metrics: name -> tensor. A run that is not in this store is
+        computed first.
+        """
+        return {
+            name: t
+            for name, t in self._kept(experiment, parameters, seed).items()
+            if not name.startswith(CURVE)
+        }
 
-    def curve(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, list[float]]:
-        """The run's learning curve: for "loss" and each scalar that its training logs a list with one number an epoch. See `arrays`."""
+    def curve(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+    ) -> dict[str, list[float]]:
+        """The run's learning curve: for "loss" and each scalar that its training logs a list with
+        one number an epoch. See `arrays`.
+        """
         kept = self._kept(experiment, parameters, seed)
-        return {name.removeprefix(CURVE): t.tolist() for name, t in kept.items() if name.startswith(CURVE)}
+        return {
+            name.removeprefix(CURVE): t.tolist()
+            for name, t in kept.items()
+            if name.startswith(CURVE)
+        }
 
-    def _kept(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
+    def _kept(
+        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
+    ) -> dict[str, Tensor]:
         record = self.compute(experiment, parameters, seed)
         assert record is not None
-        saved = files.load_tensors(self.folder(experiment, parameters, seed) / "arrays.safetensors") if record["arrays"] else None
+        saved = (
+            files.load_tensors(self.folder(experiment, parameters, seed) / "arrays.safetensors")
+            if record["arrays"]
+            else None
+        )
         return saved[0] if saved else {}
 
     def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
-        """What the run's training returns, the trained network among it, without training again where it is in this store.
+        """What the run's training returns, the trained network among it, without training again
+        where it is in this store.
 
-        `store.trained(simclr, dict(objective="hard", tau_plus=0.1, beta=1.0), 0).model` is the network of a finished run. StoreError for
-        an experiment that keeps no training.
+        `store.trained(simclr, dict(objective="hard", tau_plus=0.1, beta=1.0), 0).model` is the
+        network of a finished run. StoreError for an experiment that keeps no training.
         """
         if experiment.training is None:
-            raise StoreError(f"{experiment.name} keeps no trained network: `@experiment(training=...)` says which function trains it")
+            raise StoreError(
+                f"{experiment.name} keeps no trained network: `@experiment(training=...)` says which function trains it"
+            )
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
         with files.lock(run.folder / "lock"), in_force(full, run.device):
             torch.manual_seed(seed)
-            found = experiment.training(run, seed=seed, **grouped(experiment.training, full))  # trains where the network was lost
+            found = experiment.training(
+                run, seed=seed, **grouped(experiment.training, full)
+            )  # trains where the network was lost
             run.keep_training()
             run.tidy()
             return found
 
 
 def default_store(profile: str = "quick") -> Store:
-    """The profile's store in the results folder, which adopts committed reference runs unless CURLNB_ADOPT is 0, as in `make reproduce`.
+    """The profile's store in the results folder, which adopts committed reference runs unless
+    CURLNB_ADOPT is 0, as in `make reproduce`.
 
     Where `CURLNB_REFERENCE` is 1 the reference runs are all there is.
     """
     reference = environment.reference_folder() / profile / "runs"
     adopt = environment.adopt() or environment.reference_only()
-    return Store(environment.results_root() / profile / "runs", reference if adopt else None, environment.reference_only())
+    return Store(
+        environment.results_root() / profile / "runs",
+        reference if adopt else None,
+        environment.reference_only(),
+    )
 
 
 @functools.cache
 def read_reference(path: Path) -> dict[str, Record]:
     """Reference records of one experiment by identity; one JSON object a line.
 
-    The file is committed, so a damaged line is not set aside: it is named, and counts as absent. A line without a seal is of a reference
-    that was written before there were seals.
+    The file is committed, so a damaged line is not set aside: it is named, and counts as absent. A
+    line without a seal is of a reference that was written before there were seals.
     """
     found = {}
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            record = files.unseal(record, reference_place(path.stem)) if "digest" in record else record
+            record = (
+                files.unseal(record, reference_place(path.stem)) if "digest" in record else record
+            )
             if not _complete(record):
                 raise files.Damaged("it lacks a field or a number")
             found[record["identity"]] = record
         except (ValueError, LookupError, TypeError) as error:
-            files.say(f"{path}, line {number}, is damaged ({error}): it counts as absent; `git checkout` restores it")
+            files.say(
+                f"{path}, line {number}, is damaged ({error}): it counts as absent; `git checkout` restores it"
+            )
     return found
 
 
@@ -289,7 +434,10 @@ def reference_place(experiment: str) -> str:
 @contextlib.contextmanager
 def in_force(parameters: Mapping[str, Any], device: torch.device) -> Iterator[int]:
     """Compute inside the block with what the key's numerics say; yields the number of CPU threads."""
-    count, precision = environment.threads() if device.type == "cpu" else None, parameters.get("precision", "float32")
+    count, precision = (
+        environment.threads() if device.type == "cpu" else None,
+        parameters.get("precision", "float32"),
+    )
     with cpu_threads(count) as threads, numeric_mode(precision, device):
         yield threads
 
@@ -302,7 +450,9 @@ _FIELDS: dict[str, type | types.UnionType] = {
 
 def _complete(record: Record) -> bool:
     """Whether a record has the fields that its readers take, and numbers where they must be."""
-    return all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items()) and _numbers(record["metrics"])
+    return all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items()) and _numbers(
+        record["metrics"]
+    )
 
 
 def _numbers(metrics: Any) -> bool:
@@ -311,4 +461,8 @@ def _numbers(metrics: Any) -> bool:
         return all(_numbers(value) for value in metrics.values())
     if isinstance(metrics, list):
         return all(map(_numbers, metrics))
-    return metrics is None or isinstance(metrics, str) or (isinstance(metrics, int | float) and not math.isnan(metrics))
+    return (
+        metrics is None
+        or isinstance(metrics, str)
+        or (isinstance(metrics, int | float) and not math.isnan(metrics))
+    )

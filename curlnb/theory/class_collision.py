@@ -1,6 +1,8 @@
-"""Class collision: what it costs when a negative comes from the anchor's own class (arora2019, Section 4.2 and Appendix A.1).
+"""Class collision: what it costs when a negative comes from the anchor's own class (arora2019,
+Section 4.2 and Appendix A.1).
 
-Lemma A.1 bounds that cost by the spread of each class. Its proof gives one constant; `collision_constant` also has the smallest one.
+Lemma A.1 bounds that cost by the spread of each class. Its proof gives one constant;
+`collision_constant` also has the smallest one.
 """
 
 from __future__ import annotations
@@ -10,22 +12,36 @@ import math
 import torch
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import PairLosses, World, check_kind, intraclass_deviation, loss, tau
+from curlnb.theory.finite_worlds import (
+    PairLosses,
+    World,
+    check_kind,
+    intraclass_deviation,
+    loss,
+    tau,
+)
 
 
 def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
-    """L_un,c^=(f) of every class: x, x+ and all t negatives drawn from D_c (arora2019, Lemma A.1), exactly.
+    """L_un,c^=(f) of every class: x, x+ and all t negatives drawn from D_c (arora2019, Lemma A.1),
+    exactly.
 
-    D: [..., C, P]; f: [..., P, d]; kind: "hinge" or "logistic", t-way. Returns [..., C]. At least l(0) = 1, or log2(1 + t), by Jensen.
-    Takes P^(t + 2) evaluations of the loss. ValueError for t < 1 and an unknown kind.
+    D: [..., C, P]; f: [..., P, d]; kind: "hinge" or "logistic", t-way. Returns [..., C]. At least
+    l(0) = 1, or log2(1 + t), by Jensen. Takes P^(t + 2) evaluations of the loss. ValueError for t <
+    1 and an unknown kind.
     """
     if t < 1:
         raise ValueError(f"t is {t}: a loss needs at least 1 negative")
     similarity = f @ f.mT  # [..., x, P]
-    strongest, chance = similarity, D  # of every tuple of negatives: what the loss sees of them, and how probable they are
+    strongest, chance = (
+        similarity,
+        D,
+    )  # of every tuple of negatives: what the loss sees of them, and how probable they are
     for _ in range(t - 1):
         pair = (strongest.unsqueeze(-1), similarity.unsqueeze(-2))
-        strongest = (torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)).flatten(-2)  # [..., x, tuples]
+        strongest = (torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)).flatten(
+            -2
+        )  # [..., x, tuples]
         chance = (chance.unsqueeze(-1) * D.unsqueeze(-2)).flatten(-2)  # [..., C, tuples]
     table = loss(similarity.unsqueeze(-1) - strongest.unsqueeze(-2), kind)  # [..., x, x+, tuples]
     per_pair = torch.einsum("...xpm,...cm->...cxp", table, chance)
@@ -33,7 +49,8 @@ def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
 
 
 def class_deviations(D: Tensor, f: Tensor) -> Tensor:
-    """sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| of every class: the right side of Lemma A.1 without its constant; s(f) is their mean under nu.
+    """sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| of every class: the right side of Lemma A.1 without its
+    constant; s(f) is their mean under nu.
 
     D: [..., C, P]; f: [..., P, d]. Returns [..., C].
     """
@@ -42,12 +59,15 @@ def class_deviations(D: Tensor, f: Tensor) -> Tensor:
 
 
 def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
-    """c' of Lemma A.1, L_un,c^= - l(0) <= c' t sqrt(||Cov||_2) E||f||; with t = 1 also of Lemma 4.4 and Theorem 4.5.
+    """c' of Lemma A.1, L_un,c^= - l(0) <= c' t sqrt(||Cov||_2) E||f||; with t = 1 also of Lemma 4.4
+    and Theorem 4.5.
 
-    sharp=False: sqrt(2) for the hinge loss and sqrt(2)/ln 2 for the logistic one, as the paper's proof gives it for every t.
-    sharp=True: 1/sqrt(2 t + 1) and 1/(ln 2 sqrt(2 t + 1)), ours, which no smaller number can replace. Given the anchor, its similarities
-    Y_0 (to x+), Y_1, ..., Y_t are independent and alike, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1 variables is
-    at most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel 1954).
+    sharp=False: sqrt(2) for the hinge loss and sqrt(2)/ln 2 for the logistic one, as the paper's
+    proof gives it for every t. sharp=True: 1/sqrt(2 t + 1) and 1/(ln 2 sqrt(2 t + 1)), ours, which
+    no smaller number can replace. Given the anchor, its similarities Y_0 (to x+), Y_1, ..., Y_t are
+    independent and alike, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1
+    variables is at most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel
+    1954).
     """
     check_kind(kind)
     if t < 1:
@@ -57,9 +77,13 @@ def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
 
 
 def collision_ratio(world: World, f: Tensor, kind: str, t: int = 1) -> Tensor:
-    """Left side of Lemma A.1 averaged over nu, over t s(f): what c' must be at least. nan where s(f) is below 1e-9. Returns [...]."""
+    """Left side of Lemma A.1 averaged over nu, over t s(f): what c' must be at least. nan where
+    s(f) is below 1e-9. Returns [...].
+    """
     nu = world.rho.square() / tau(world.rho).unsqueeze(-1)
-    cost = (nu * collision_losses(world.D, f, kind, t)).sum(-1) - (1.0 if kind == "hinge" else math.log2(1 + t))
+    cost = (nu * collision_losses(world.D, f, kind, t)).sum(-1) - (
+        1.0 if kind == "hinge" else math.log2(1 + t)
+    )
     deviation = intraclass_deviation(world, f)
     return cost / (t * torch.where(deviation < 1e-9, math.nan, deviation))
 
@@ -70,8 +94,10 @@ def deviation_weight(rho: Tensor, constant: float | Tensor) -> Tensor:
 
 
 def deviation_bound(pairs: PairLosses, deviation: Tensor, constant: float) -> Tensor:
-    """L_un^!=(f) + beta s(f): the right side of Theorem 4.5 without Gen_M, for any f against the minimiser of L_un. Returns [...].
+    """L_un^!=(f) + beta s(f): the right side of Theorem 4.5 without Gen_M, for any f against the
+    minimiser of L_un. Returns [...].
 
-    deviation: s(f), as `theory.intraclass_deviation` gives it; constant: c', from `collision_constant`.
+    deviation: s(f), as `theory.intraclass_deviation` gives it; constant: c', from
+    `collision_constant`.
     """
     return pairs.different_class + deviation_weight(pairs.rho, constant) * deviation

@@ -1,8 +1,9 @@
 """Finite worlds: the quantities in the theorems of arora2019, computed exactly.
 
-A finite world has C latent classes and P points; a representation is a table with one row a point. Every expectation is then
-a tensor contraction in float64: nothing is sampled, and all of it can be differentiated in rho, in the class distributions
-and in the representation, so that `search` can try to break an inequality by gradient ascent.
+A finite world has C latent classes and P points; a representation is a table with one row a point.
+Every expectation is then a tensor contraction in float64: nothing is sampled, and all of it can be
+differentiated in rho, in the class distributions and in the representation, so that `search` can
+try to break an inequality by gradient ascent.
 
 Leading batch dimensions are worlds of their own: rho [..., C], D [..., C, P], f [..., P, d].
 """
@@ -31,8 +32,9 @@ TASKS = ("proportional", "uniform")
 class World:
     """Latent classes of arora2019, Section 2, over finitely many points.
 
-    rho: [..., C] probability of each class; D: [..., C, P] distribution of each class over the points (classes may overlap).
-    Raises ValueError if the shapes do not fit or a distribution does not sum to one.
+    rho: [..., C] probability of each class; D: [..., C, P] distribution of each class over the
+    points (classes may overlap). Raises ValueError if the shapes do not fit or a distribution does
+    not sum to one.
     """
 
     rho: Tensor
@@ -40,33 +42,55 @@ class World:
 
     def __post_init__(self) -> None:
         if self.D.ndim < 2 or self.rho.shape != self.D.shape[:-1]:
-            raise ValueError(f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] and [..., C, P]")
+            raise ValueError(
+                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] and [..., C, P]"
+            )
         for name, values in (("rho", self.rho), ("D", self.D)):
             total = values.detach().sum(-1)
-            if bool((values.detach() < 0).any()) or not torch.allclose(total, torch.ones_like(total), atol=1e-6):
-                raise ValueError(f"{name} is no probability distribution: its last dimension must be >= 0 and sum to 1")
+            if bool((values.detach() < 0).any()) or not torch.allclose(
+                total, torch.ones_like(total), atol=1e-6
+            ):
+                raise ValueError(
+                    f"{name} is no probability distribution: its last dimension must be >= 0 and sum to 1"
+                )
 
 
 def random_world(
-    generator: torch.Generator, classes: int, points: int, *, batch: tuple[int, ...] = (), spread: float = 2.0, uniform: bool = False
+    generator: torch.Generator,
+    classes: int,
+    points: int,
+    *,
+    batch: tuple[int, ...] = (),
+    spread: float = 2.0,
+    uniform: bool = False,
 ) -> World:
     """A world with log-normal rho and D, in float64 on the generator's device.
 
-    spread: standard deviation of the logits; 0 makes every class the same, 5 or more nearly a point each.
-    uniform: True gives every class the same probability.
+    spread: standard deviation of the logits; 0 makes every class the same, 5 or more nearly a point
+    each. uniform: True gives every class the same probability.
     """
-    rho_logits = torch.randn(*batch, classes, generator=generator, dtype=torch.float64, device=generator.device)
-    D_logits = torch.randn(*batch, classes, points, generator=generator, dtype=torch.float64, device=generator.device)
-    return World(torch.softmax(rho_logits * (not uniform), -1), torch.softmax(spread * D_logits, -1))
+    rho_logits = torch.randn(
+        *batch, classes, generator=generator, dtype=torch.float64, device=generator.device
+    )
+    D_logits = torch.randn(
+        *batch, classes, points, generator=generator, dtype=torch.float64, device=generator.device
+    )
+    return World(
+        torch.softmax(rho_logits * (not uniform), -1), torch.softmax(spread * D_logits, -1)
+    )
 
 
 def tau(rho: Tensor) -> Tensor:
-    """Probability that two independent classes are the same, sum_c rho_c^2 (arora2019, Section 4). rho [..., C] -> [...]."""
+    """Probability that two independent classes are the same, sum_c rho_c^2 (arora2019, Section 4).
+    rho [..., C] -> [...].
+    """
     return rho.square().sum(-1)
 
 
 def intraclass_deviation(world: World, f: Tensor) -> Tensor:
-    """s(f) = E_{c ~ nu}[ sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| ] with nu proportional to rho^2 (arora2019, Eq. 9). -> [...]."""
+    """s(f) = E_{c ~ nu}[ sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| ] with nu proportional to rho^2
+    (arora2019, Eq. 9). -> [...].
+    """
     mean = world.D @ f  # [..., C, d]
     second = torch.einsum("...cx,...xi,...xj->...cij", world.D, f, f)
     covariance = second - mean.unsqueeze(-1) * mean.unsqueeze(-2)
@@ -79,7 +103,9 @@ def intraclass_deviation(world: World, f: Tensor) -> Tensor:
 
 
 def loss(v: Tensor, kind: str) -> Tensor:
-    """The loss of one difference of scores, k = 1 (arora2019, Section 2): max(0, 1 - v) or log2(1 + e^-v); l(0) = 1 for both."""
+    """The loss of one difference of scores, k = 1 (arora2019, Section 2): max(0, 1 - v) or log2(1 +
+    e^-v); l(0) = 1 for both.
+    """
     check_kind(kind)
     return (1 - v).clamp_min(0) if kind == "hinge" else -F.logsigmoid(v) / math.log(2)
 
@@ -104,12 +130,14 @@ def task_weights(rho: Tensor, tasks: str = "proportional") -> Tensor:
 
 @dataclass(frozen=True)
 class PairLosses:
-    """The loss of every ordered pair of classes; each average of arora2019, Section 4, is a weighted mean of these two matrices.
+    """The loss of every ordered pair of classes; each average of arora2019, Section 4, is a
+    weighted mean of these two matrices.
 
     rho: [..., C].
-    contrastive: [..., C, C], E l(f(x).(f(x+) - f(x-))) with x, x+ ~ D_c and x- ~ D_c' in entry (c, c').
-    mean_classifier: [..., C, C], E l(f(x).(mu_c - mu_c')) with x ~ D_c; its diagonal is l(0) = 1.
-    Jensen's inequality makes `contrastive` the larger one, entry by entry: that is the whole of Lemma 4.3.
+    contrastive: [..., C, C], E l(f(x).(f(x+) - f(x-))) with x, x+ ~ D_c and x- ~ D_c' in entry (c,
+    c'). mean_classifier: [..., C, C], E l(f(x).(mu_c - mu_c')) with x ~ D_c; its diagonal is l(0) =
+    1. Jensen's inequality makes `contrastive` the larger one, entry by entry: that is the whole of
+    Lemma 4.3.
     """
 
     rho: Tensor
@@ -132,34 +160,48 @@ class PairLosses:
 
     @property
     def different_class(self) -> Tensor:
-        """L_un^!= (Section 4.2): the negative comes from another class; L_un = tau L_un^= + (1 - tau) L_un^!= (Eq. 8)."""
+        """L_un^!= (Section 4.2): the negative comes from another class; L_un = tau L_un^= + (1 -
+        tau) L_un^!= (Eq. 8).
+        """
         return (task_weights(self.rho) * self.contrastive).sum((-2, -1))
 
     def supervised(self, tasks: str = "proportional") -> Tensor:
-        """L_sup^mu (Definitions 2.1 and 2.2): binary tasks, uniform D_T, each class's mean as its classifier."""
+        """L_sup^mu (Definitions 2.1 and 2.2): binary tasks, uniform D_T, each class's mean as its
+        classifier.
+        """
         return (task_weights(self.rho, tasks) * self.mean_classifier).sum((-2, -1))
 
     def bound(self, gen: Tensor | float = 0.0) -> Tensor:
-        """(L_un - tau + gen) / (1 - tau): the right side of Lemma 4.3 (gen = 0) and of Theorem 4.1 (gen = Gen_M).
+        """(L_un - tau + gen) / (1 - tau): the right side of Lemma 4.3 (gen = 0) and of Theorem 4.1
+        (gen = Gen_M).
 
-        Written as a sum over pairs, since L_un - tau loses its digits to cancellation as tau tends to 1.
+        Written as a sum over pairs, since L_un - tau loses its digits to cancellation as tau tends
+        to 1.
         """
         classes = self.rho.shape[-1]
-        surplus = self.contrastive - torch.eye(classes, dtype=self.rho.dtype, device=self.rho.device)
+        surplus = self.contrastive - torch.eye(
+            classes, dtype=self.rho.dtype, device=self.rho.device
+        )
         weights = self.rho.unsqueeze(-1) * self.rho.unsqueeze(-2)
         distinct = (weights - torch.diag_embed(self.rho.square())).sum((-2, -1))
         return ((weights * surplus).sum((-2, -1)) + gen) / distinct
 
     def ratio(self, tasks: str = "proportional") -> Tensor:
-        """Left side of Lemma 4.3 over its right side; nan where the right side is below 1e-9 and both may vanish."""
+        """Left side of Lemma 4.3 over its right side; nan where the right side is below 1e-9 and
+        both may vanish.
+        """
         bound = self.bound()
         return self.supervised(tasks) / torch.where(bound < 1e-9, math.nan, bound)
 
 
 def check_representation(world: World, f: Tensor) -> None:
-    """ValueError, in one line, where f is no table [..., P, d] with a row for every point of the world."""
+    """ValueError, in one line, where f is no table [..., P, d] with a row for every point of the
+    world.
+    """
     if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
-        raise ValueError(f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world")
+        raise ValueError(
+            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world"
+        )
 
 
 def check_kind(kind: str) -> None:
@@ -169,12 +211,16 @@ def check_kind(kind: str) -> None:
 
 
 def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
-    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as P^3."""
+    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as
+    P^3.
+    """
     check_representation(world, f)
     D = world.D
     similarity = f @ f.mT  # [..., P, P]
     table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]
-    per_point = torch.einsum("...xpn,...en->...xpe", table, D)  # the negative averaged out first: the cheapest order
+    per_point = torch.einsum(
+        "...xpn,...en->...xpe", table, D
+    )  # the negative averaged out first: the cheapest order
     contrastive = torch.einsum("...xpe,...cx,...cp->...ce", per_point, D, D)
     scores = f @ (D @ f).mT  # [..., P, C], the mean classifier's
     margins = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., P, C, C]
@@ -182,17 +228,24 @@ def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
     return PairLosses(world.rho, contrastive, mean_classifier)
 
 
-def empirical_pair_losses(features: Tensor, labels: Tensor, kind: str, *, rho: Tensor | None = None, chunk: int = 1 << 18) -> PairLosses:
+def empirical_pair_losses(
+    features: Tensor, labels: Tensor, kind: str, *, rho: Tensor | None = None, chunk: int = 1 << 18
+) -> PairLosses:
     """The same for data: every sample is a point, and D_c is uniform over the samples of class c.
 
-    features: [n, d], in whose dtype losses are computed (their sums in float64); labels: int64 [n] in 0..C-1, no class empty.
-    rho: [C], by default the shares of the labels. chunk: table entries held at once. Takes sum_c n_c^2 n evaluations of the loss.
+    features: [n, d], in whose dtype losses are computed (their sums in float64); labels: int64 [n]
+    in 0..C-1, no class empty. rho: [C], by default the shares of the labels. chunk: table entries
+    held at once. Takes sum_c n_c^2 n evaluations of the loss.
     """
     if features.ndim != 2 or labels.shape != features.shape[:1]:
-        raise ValueError(f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use [n, d] and [n]")
+        raise ValueError(
+            f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use [n, d] and [n]"
+        )
     counts = torch.bincount(labels)
     if bool((counts == 0).any()):
-        raise ValueError(f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 without gaps")
+        raise ValueError(
+            f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 without gaps"
+        )
     n, classes = len(labels), len(counts)
     one_hot = F.one_hot(labels, classes).to(features.dtype)
     mean = one_hot.mT @ features / counts.unsqueeze(1)  # [C, d]
@@ -204,7 +257,9 @@ def empirical_pair_losses(features: Tensor, labels: Tensor, kind: str, *, rho: T
         total = torch.zeros(n, dtype=torch.float64, device=features.device)
         step = max(1, chunk // (n * len(anchors)))
         for start in range(0, len(anchors), step):
-            v = positive[start : start + step].unsqueeze(-1) - similarity[start : start + step].unsqueeze(-2)
+            v = positive[start : start + step].unsqueeze(-1) - similarity[
+                start : start + step
+            ].unsqueeze(-2)
             total += loss(v, kind).flatten(0, 1).sum(0, dtype=torch.float64)
         rows.append((total @ one_hot.double()) / (counts[c] ** 2 * counts))
         scores = anchors @ mean.mT  # [n_c, C]
@@ -213,10 +268,14 @@ def empirical_pair_losses(features: Tensor, labels: Tensor, kind: str, *, rho: T
     return PairLosses(shares, torch.stack(rows), torch.stack(mean_rows))
 
 
-def linear_classifier_loss(world: World, f: Tensor, kind: str, tasks: str = "proportional") -> float:
-    """L_sup(f) (arora2019, Eq. 4 and Definition 2.2): binary tasks, the best linear classifier of each, for one world.
+def linear_classifier_loss(
+    world: World, f: Tensor, kind: str, tasks: str = "proportional"
+) -> float:
+    """L_sup(f) (arora2019, Eq. 4 and Definition 2.2): binary tasks, the best linear classifier of
+    each, for one world.
 
-    The infimum is found by linear programming (hinge) or L-BFGS (logistic, to about 1e-6; it may lie at infinity).
+    The infimum is found by linear programming (hinge) or L-BFGS (logistic, to about 1e-6; it may
+    lie at infinity).
     """
     points = f.detach().cpu().double().numpy()
     D = world.D.detach().cpu().double().numpy()
@@ -224,7 +283,9 @@ def linear_classifier_loss(world: World, f: Tensor, kind: str, tasks: str = "pro
     total = 0.0
     for c, e in zip(*np.triu_indices(len(D), k=1), strict=True):
         mass = np.concatenate([D[c], D[e]]) / 2
-        signed = np.concatenate([points, -points])  # a binary classifier is one direction w, right where w.f > 0
+        signed = np.concatenate(
+            [points, -points]
+        )  # a binary classifier is one direction w, right where w.f > 0
         total += 2 * weights[c, e] * _best_direction(signed[mass > 0], mass[mass > 0], kind)
     return float(total)
 
@@ -235,21 +296,32 @@ def _best_direction(points: np.ndarray, mass: np.ndarray, kind: str) -> float:
     if kind == "hinge":  # minimise mass.slack with slack >= 0 and slack >= 1 - w.points
         bounds = [(None, None)] * d + [(0, None)] * n
         constraint = np.hstack([-points, -np.eye(n)])
-        return float(linprog(np.concatenate([np.zeros(d), mass]), A_ub=constraint, b_ub=-np.ones(n), bounds=bounds).fun)
+        return float(
+            linprog(
+                np.concatenate([np.zeros(d), mass]),
+                A_ub=constraint,
+                b_ub=-np.ones(n),
+                bounds=bounds,
+            ).fun
+        )
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
         margins = torch.tensor(points @ w)
         slope = -torch.sigmoid(-margins).numpy() / math.log(2)
         return float(mass @ loss(margins, kind).numpy()), (mass * slope) @ points
 
-    return float(minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).fun)
+    return float(
+        minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).fun
+    )
 
 
 # Search
 
 
 class SearchResult(NamedTuple):
-    """What `search` returns: the largest value, the world and the representation that attain it, and how it got there."""
+    """What `search` returns: the largest value, the world and the representation that attain it,
+    and how it got there.
+    """
 
     value: float
     world: World
@@ -271,30 +343,45 @@ def search(
     lr: float = 0.1,
     scale: float = 1.0,
 ) -> SearchResult:
-    """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random worlds at once.
+    """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random
+    worlds at once.
 
-    objective: (world, f) -> [restarts], to be made large: left side over right side, or left side minus right side.
-    radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed, None to search it too. lr, scale: Adam's first step and
-    the spread of the first f; where the worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
-    A value that is not finite never counts as the best (0/0 where both sides vanish), and its gradient is dropped.
+    objective: (world, f) -> [restarts], to be made large: left side over right side, or left side
+    minus right side. radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed,
+    None to search it too. lr, scale: Adam's first step and the spread of the first f; where the
+    worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
+    A value that is not finite never counts as the best (0/0 where both sides vanish), and its
+    gradient is dropped.
     """
     device = generator.device
 
     def start(*shape: int) -> Tensor:
-        return torch.randn(restarts, *shape, generator=generator, dtype=torch.float64, device=device)
+        return torch.randn(
+            restarts, *shape, generator=generator, dtype=torch.float64, device=device
+        )
 
-    rho_logits, D_logits, table = (start(classes), 2 * start(classes, points), scale * start(points, dim))
+    rho_logits, D_logits, table = (
+        start(classes),
+        2 * start(classes, points),
+        scale * start(points, dim),
+    )
     if rho is not None:
         rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
     parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]
-    moments = [(torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters]
+    moments = [
+        (torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters
+    ]
     for parameter in parameters:
         parameter.requires_grad_()
     history = torch.empty(steps, restarts, dtype=torch.float64, device=device)
     best, best_world, best_f = -math.inf, None, None
     for step in range(steps):
         world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
-        f = table if radius is None else table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
+        f = (
+            table
+            if radius is None
+            else table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
+        )
         value = objective(world, f)
         history[step] = value.detach()
         ranked = value.detach().nan_to_num(-math.inf, -math.inf, -math.inf)
@@ -302,15 +389,28 @@ def search(
         if float(ranked[top]) > best:
             best, best_f = float(ranked[top]), f[top].detach().clone()
             best_world = World(world.rho[top].detach().clone(), world.D[top].detach().clone())
-        gradients = torch.autograd.grad(torch.where(value.isfinite(), value, 0.0).sum(), parameters, materialize_grads=True)
-        # Adam with a learning rate falling to 0, written out: importing torch.optim costs more time than a search.
-        for parameter, gradient, (first, second) in zip(parameters, gradients, moments, strict=True):
+        gradients = torch.autograd.grad(
+            torch.where(value.isfinite(), value, 0.0).sum(), parameters, materialize_grads=True
+        )
+        # Adam with a learning rate falling to 0, written out: importing torch.optim costs more time
+        # than a search.
+        for parameter, gradient, (first, second) in zip(
+            parameters, gradients, moments, strict=True
+        ):
             gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
             first.lerp_(gradient, 0.1)
             second.lerp_(gradient.square(), 0.001)
             corrected = second / (1 - 0.999 ** (step + 1))
             with torch.no_grad():
-                parameter += lr * (1 - step / steps) / (1 - 0.9 ** (step + 1)) * first / (corrected.sqrt() + 1e-8)
+                parameter += (
+                    lr
+                    * (1 - step / steps)
+                    / (1 - 0.9 ** (step + 1))
+                    * first
+                    / (corrected.sqrt() + 1e-8)
+                )
     if best_world is None or best_f is None:
-        raise ValueError("the objective was not finite at any step: give one that is finite on a random world")
+        raise ValueError(
+            "the objective was not finite at any step: give one that is finite on a random world"
+        )
     return SearchResult(best, best_world, best_f, history)

@@ -1,4 +1,6 @@
-"""Sphinx's settings for the site: tools/build_site.py gathers the pages and calls Sphinx with this folder as its configuration."""
+"""Sphinx's settings for the site: tools/build_site.py gathers the pages and calls Sphinx with this
+folder as its configuration.
+"""
 
 import json
 import re
@@ -26,11 +28,18 @@ nb_merge_streams = True
 nb_ipywidgets_js = {}  # the widgets' scripts would come from another host
 nb_render_markdown_format = "myst"
 nb_number_source_lines = False
-myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "attrs_inline", "attrs_block", "html_image"]
+myst_enable_extensions = [
+    "dollarmath",
+    "amsmath",
+    "colon_fence",
+    "attrs_inline",
+    "attrs_block",
+    "html_image",
+]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "myst.mathjax", "config.cache"]
 
-# --- formulas: MathJax is served with the site, without its menu and its speech, which would load further files
+# --- formulas: MathJax is served with the site, without its menu and its speech, which would load f
 mathjax3_config = {"options": {"enableMenu": False}}
 
 # --- the theme
@@ -64,7 +73,10 @@ if REPOSITORY:
         "use_repository_button": True,
         "use_issues_button": True,
         "use_source_button": True,
-        "launch_buttons": {"colab_url": "https://colab.research.google.com", "binderhub_url": "https://mybinder.org"},
+        "launch_buttons": {
+            "colab_url": "https://colab.research.google.com",
+            "binderhub_url": "https://mybinder.org",
+        },
     }
 
 # --- the interface, from docstrings
@@ -77,7 +89,9 @@ highlight_language = "none"  # of code blocks that name none, docstrings' formul
 
 
 def as_rst(text: str) -> list[str]:
-    """A docstring in plain text as reStructuredText: paragraphs, lists and code stay, and no character means anything else."""
+    """A docstring in plain text as reStructuredText: paragraphs, lists and code stay, and no
+    character means anything else.
+    """
     done: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = block.splitlines()
@@ -91,7 +105,10 @@ def as_rst(text: str) -> list[str]:
                 elif line.startswith("  ") and done and done[-1]:
                     done.append(f"  {_inline(line.strip())}")
                 else:
-                    done += [*([""] if done and done[-1].startswith(("-", " ")) else []), _inline(line.strip())]
+                    done += [
+                        *([""] if done and done[-1].startswith(("-", " ")) else []),
+                        _inline(line.strip()),
+                    ]
             done.append("")
         else:
             for line in lines:  # what an argument is, "name: words", begins a line of its own
@@ -120,18 +137,26 @@ def _docstring(app, what, name, obj, options, lines):
 
 
 def _experiments_as_functions(app):
-    """autodoc passes over what `@experiment` makes of a function, which is an object; in this process they are functions again."""
+    """autodoc passes over what `@experiment` makes of a function, which is an object; in this
+    process they are functions again.
+    """
     from curlnb.experiments import all_experiments
 
     for experiment in all_experiments():
-        setattr(sys.modules[experiment.function.__module__], experiment.function.__name__, experiment.function)
+        setattr(
+            sys.modules[experiment.function.__module__],
+            experiment.function.__name__,
+            experiment.function,
+        )
 
 
 # --- figures: the words that a notebook gave them
 
 
 def _alternative_texts(app, doctree):
-    texts = json.loads((Path(app.srcdir) / "alternative_texts.json").read_text(encoding="utf-8")).get(app.env.docname, {})
+    texts = json.loads(
+        (Path(app.srcdir) / "alternative_texts.json").read_text(encoding="utf-8")
+    ).get(app.env.docname, {})
     for image in doctree.findall(nodes.image):
         for digest, text in texts.items():
             if digest in image["uri"]:
@@ -140,14 +165,18 @@ def _alternative_texts(app, doctree):
 
 
 def _no_source_elsewhere(app, pagename, templatename, context, doctree):
-    """A page that tools/build_site.py made has no source in the repository to edit, and nothing to launch."""
+    """A page that tools/build_site.py made has no source in the repository to edit, and nothing to
+    launch.
+    """
     if not pagename.startswith("notebooks/"):
         for name in ("use_edit_page_button", "launch_buttons"):
             context[f"theme_{name}"] = {} if name == "launch_buttons" else False
 
 
 def _safe_in_parallel(app, config):
-    """sphinx-mathjax-offline copies files after the build, and does not say that it disturbs no reader."""
+    """sphinx-mathjax-offline copies files after the build, and does not say that it disturbs no
+    reader.
+    """
     app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True
 
 

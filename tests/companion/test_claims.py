@@ -1,4 +1,6 @@
-"""Claims: intervals and power as statistics has them, verdicts as the design words them, a ledger that loses nothing."""
+"""Claims: intervals and power as statistics has them, verdicts as the design words them, a ledger
+that loses nothing.
+"""
 
 import itertools
 import json
@@ -26,18 +28,39 @@ NOTEBOOK = "2_dcl/5.1_figure4_images"
 
 def gain(id: str = "chuang2020/fig4a", **columns: object) -> Claim:
     """A claim of a gain with the required words filled in."""
-    filled = dict(kind="experiment", claim=f"what {id} says", where="Figure 4a", unit="points", low=0.0, data="stl10", notebook=NOTEBOOK)
+    filled = dict(
+        kind="experiment",
+        claim=f"what {id} says",
+        where="Figure 4a",
+        unit="points",
+        low=0.0,
+        data="stl10",
+        notebook=NOTEBOOK,
+    )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
 
 
 def theory(id: str = "arora2019/lemma4.3", **columns: object) -> Claim:
-    filled = dict(kind="theorem", claim="a bound", where="Lemma 4.3", statistic="largest ratio", notebook=NOTEBOOK)
+    filled = dict(
+        kind="theorem",
+        claim="a bound",
+        where="Lemma 4.3",
+        statistic="largest ratio",
+        notebook=NOTEBOOK,
+    )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
 
 
 TABLE = [
     theory(),
-    gain(effect=4.26, effect_from="Figure 4a", sd=3.0, seeds=8, diagnostic="untrained encoder|AUC", group="one measurement"),
+    gain(
+        effect=4.26,
+        effect_from="Figure 4a",
+        sd=3.0,
+        seeds=8,
+        diagnostic="untrained encoder|AUC",
+        group="one measurement",
+    ),
     gain("chuang2020/s55", effect=4.26, group="one measurement"),
     gain("chuang2020/equal", low=-2.0, high=2.0, effect=0.0),
     gain("robinson2021/dd", notebook="", unrun="no machine holds it"),
@@ -70,19 +93,29 @@ def test_interval_is_the_t_interval(n: int) -> None:
     np.testing.assert_allclose(t_interval(x), (x.mean(), expected.low, expected.high), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "d"), [(2, 0.3), (3, 2.5), (5, 1.0), (10, 0.1), (34, 0.5), (500, 0.1)])
+@pytest.mark.parametrize(
+    ("n", "d"), [(2, 0.3), (3, 2.5), (5, 1.0), (10, 0.1), (34, 0.5), (500, 0.1)]
+)
 def test_power_is_the_noncentral_t(n: int, d: float) -> None:
-    """The claimed side alone: an interval on the other side settles the claim, but does not reproduce it."""
+    """The claimed side alone: an interval on the other side settles the claim, but does not
+    reproduce it.
+    """
     expected = stats.nct.sf(stats.t.isf(0.025, n - 1), n - 1, d * math.sqrt(n))
     assert power(n, d, 1.0, ABOVE_0) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("d", "expected"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)])
 def test_seeds_needed_as_in_the_tables(d: float, expected: int) -> None:
-    """Cohen's small, medium, large: the sample sizes that power tables and G*Power give for 80%, two-sided 5%, paired."""
+    """Cohen's small, medium, large: the sample sizes that power tables and G*Power give for 80%,
+    two-sided 5%, paired.
+    """
     assert seeds_needed(d, 1.0, wanted=0.8) == expected
-    assert seeds_needed(-d * 7, 7.0, (-math.inf, 0.0), wanted=0.8) == expected  # neither unit nor direction matters
-    assert seeds_needed(10 + d, 1.0, (10.0, math.inf), wanted=0.8) == expected  # nor where the threshold is
+    assert (
+        seeds_needed(-d * 7, 7.0, (-math.inf, 0.0), wanted=0.8) == expected
+    )  # neither unit nor direction matters
+    assert (
+        seeds_needed(10 + d, 1.0, (10.0, math.inf), wanted=0.8) == expected
+    )  # nor where the threshold is
 
 
 @pytest.mark.parametrize(("effect", "region"), [(0.4, ABOVE_0), (0.4, MARGIN), (0.0, MARGIN)])
@@ -126,7 +159,12 @@ def test_no_number_of_seeds_reproduces_an_effect_that_is_not_inside_the_region()
         ((-1.9, 0.1), (-math.inf, 0), -2.0, "smaller than claimed"),
         ((51, 60), (50, math.inf), 75, "reproduced, smaller than claimed"),
         ((-0.5, 0.5), (-1, 1), 0.0, "reproduced"),
-        ((0.1, 0.5), (-1, 1), 0.0, "reproduced"),  # two bounds are a margin, which has no size to fall short of
+        (
+            (0.1, 0.5),
+            (-1, 1),
+            0.0,
+            "reproduced",
+        ),  # two bounds are a margin, which has no size to fall short of
         ((-0.5, 1.0), (-1, 1), 0.0, "undecided"),
         ((1.1, 2.0), (-1, 1), 0.0, "contradicted"),
         ((-3.0, -1.1), (-1, 1), 0.0, "contradicted"),
@@ -138,7 +176,9 @@ def test_verdict(interval, region, effect, expected: str) -> None:
 
 
 @given(st.floats(-10, 10), st.floats(0, 10), st.floats(-10, 10), st.floats(0.1, 5))
-def test_a_claim_and_its_mirror_image_get_the_same_verdict(low: float, width: float, threshold: float, effect: float) -> None:
+def test_a_claim_and_its_mirror_image_get_the_same_verdict(
+    low: float, width: float, threshold: float, effect: float
+) -> None:
     above = verdict(low, low + width, (threshold, math.inf), threshold + effect)
     assert above == verdict(-low - width, -low, (-math.inf, -threshold), -threshold - effect)
 
@@ -147,11 +187,18 @@ REPETITIONS = 20_000
 ERROR = 4 * math.sqrt(0.025 * 0.975 / REPETITIONS)  # four standard errors of a share of 2.5%
 
 
-def shares(n: int, truth: float, region: tuple[float, float], effect: float | None, sd: float = 1.0) -> Counter[str]:
-    """How often each verdict is reached by simulated studies of n seeds, whose differences are normal around the truth."""
+def shares(
+    n: int, truth: float, region: tuple[float, float], effect: float | None, sd: float = 1.0
+) -> Counter[str]:
+    """How often each verdict is reached by simulated studies of n seeds, whose differences are
+    normal around the truth.
+    """
     x = np.random.default_rng(n).normal(truth, sd, (REPETITIONS, n))
     half = stats.t.isf(0.025, n - 1) * x.std(1, ddof=1) / math.sqrt(n)
-    found = Counter(verdict(*ends, region, effect) for ends in zip(x.mean(1) - half, x.mean(1) + half, strict=True))
+    found = Counter(
+        verdict(*ends, region, effect)
+        for ends in zip(x.mean(1) - half, x.mean(1) + half, strict=True)
+    )
     return Counter({name: count / REPETITIONS for name, count in found.items()})
 
 
@@ -187,29 +234,52 @@ def test_no_more_than_2_5_percent_of_true_effects_are_called_smaller_than_claime
     assert smaller(shares(n, 1.3, ABOVE_0, 1.0)) < 0.025 + ERROR
 
 
-@pytest.mark.parametrize("truth", [-1.2, -1.0, -0.999, -0.3, 0.0, 0.001, 0.5, 0.999, 1.0, 1.001, 1.5])
+@pytest.mark.parametrize(
+    "truth", [-1.2, -1.0, -0.999, -0.3, 0.0, 0.001, 0.5, 0.999, 1.0, 1.001, 1.5]
+)
 def test_a_verdict_is_false_as_seldom_as_the_ledger_says(truth: float) -> None:
-    """Whatever the truth: at most 2.5% with one bound and 5% with two, which `expected_false` adds up."""
-    for region, effect, most in ((ABOVE_0, 1.0, 0.025), (MARGIN, 0.0, 0.05), ((-0.05, 0.05), 0.0, 0.05)):
+    """Whatever the truth: at most 2.5% with one bound and 5% with two, which `expected_false` adds
+    up.
+    """
+    for region, effect, most in (
+        (ABOVE_0, 1.0, 0.025),
+        (MARGIN, 0.0, 0.05),
+        ((-0.05, 0.05), 0.0, 0.05),
+    ):
         found = shares(6, truth, region, effect)
-        assert sum(share for name, share in found.items() if is_false(name, truth, region, effect)) < most + ERROR * 2**0.5
+        assert (
+            sum(share for name, share in found.items() if is_false(name, truth, region, effect))
+            < most + ERROR * 2**0.5
+        )
 
 
 @pytest.mark.parametrize(
     ("effect", "sd", "region"),
-    [(1.0, 1.0, ABOVE_0), (4.26, 3.0, ABOVE_0), (-0.5, 0.3, (-math.inf, 0.0)), (75.0, 14.0, (50.0, math.inf)), (0.0, 0.6, MARGIN)],
+    [
+        (1.0, 1.0, ABOVE_0),
+        (4.26, 3.0, ABOVE_0),
+        (-0.5, 0.3, (-math.inf, 0.0)),
+        (75.0, 14.0, (50.0, math.inf)),
+        (0.0, 0.6, MARGIN),
+    ],
 )
 def test_power_is_as_stated(effect: float, sd: float, region: tuple[float, float]) -> None:
-    """Of studies with the planned seeds, where the effect is as stated, 90% or more reproduce it; and as many as `power` says."""
+    """Of studies with the planned seeds, where the effect is as stated, 90% or more reproduce it;
+    and as many as `power` says.
+    """
     n = seeds_needed(effect, sd, region)
     assert n is not None
     share = reproduced(shares(n, effect, region, effect, sd))
     assert share > 0.9 - 4 * math.sqrt(0.09 / REPETITIONS)
-    assert share == pytest.approx(power(n, effect, sd, region), abs=4 * math.sqrt(0.09 / REPETITIONS) + 1e-4)
+    assert share == pytest.approx(
+        power(n, effect, sd, region), abs=4 * math.sqrt(0.09 / REPETITIONS) + 1e-4
+    )
 
 
 def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
-    """Undecided is for studies that are too small: 90% of planned ones exclude the effect where there is nothing."""
+    """Undecided is for studies that are too small: 90% of planned ones exclude the effect where
+    there is nothing.
+    """
     n = seeds_needed(1.0, 1.0)
     assert n is not None
     found = shares(n, 0.0, ABOVE_0, 1.0)
@@ -250,7 +320,14 @@ def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
     path = tmp_path / "claims.csv"
     path.write_text(f"{HEAD}\n{ROW}\n")
     (row,) = read_table(path).values()
-    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.bounded) == (ABOVE_0, 4.26, 3.0, 8, row.id, True)
+    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.bounded) == (
+        ABOVE_0,
+        4.26,
+        3.0,
+        8,
+        row.id,
+        True,
+    )
     for text, says in {
         f"{HEAD}\n{ROW}\n{ROW}\n": "stands twice",
         f"{HEAD},more\n{ROW},1\n": "has the columns",
@@ -268,8 +345,16 @@ def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
 
 def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
     row = judged(TABLE[1], FIVE, data="cifar10-mini", diagnostic=DIAGNOSTIC, profile="quick")
-    assert (row["verdict"], row["n"], row["seeds"], row["scope"]) == ("reproduced, smaller than claimed", 5, 8, "stand-in")
-    assert (row["mean"], row["sd"]) == (pytest.approx(np.mean(FIVE)), pytest.approx(np.std(FIVE, ddof=1)))
+    assert (row["verdict"], row["n"], row["seeds"], row["scope"]) == (
+        "reproduced, smaller than claimed",
+        5,
+        8,
+        "stand-in",
+    )
+    assert (row["mean"], row["sd"]) == (
+        pytest.approx(np.mean(FIVE)),
+        pytest.approx(np.std(FIVE, ddof=1)),
+    )
     assert line(row) == (
         "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); mean paired difference +2.96 [+2.27, +3.65] points, "
         "n = 5 (8 planned); untrained encoder 37.5, AUC 0.71"
@@ -287,7 +372,9 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
     ],
 )
-def test_scope_is_whose_data_and_whose_training(columns: dict, data: str, profile: str, expected: str) -> None:
+def test_scope_is_whose_data_and_whose_training(
+    columns: dict, data: str, profile: str, expected: str
+) -> None:
     assert judged(gain(**columns), FIVE, data=data, profile=profile)["scope"] == expected
 
 
@@ -319,10 +406,16 @@ def test_interval_computed_otherwise() -> None:
 
 def test_exact_claims() -> None:
     row = judged(theory(), exact="holds", value=0.99812, cases=1200)
-    assert line(row) == "arora2019/lemma4.3: holds; largest ratio 0.9981, 1,200 cases"  # two decimals would hide the slack
+    assert (
+        line(row) == "arora2019/lemma4.3: holds; largest ratio 0.9981, 1,200 cases"
+    )  # two decimals would hide the slack
     assert row["scope"] == ""
     assert judged(theory(high=-0.5), exact="holds", value=-0.99)["value"] == -0.99
-    assert [judged(theory(high=-0.5), value=x)["verdict"] for x in (-0.99, -0.5, 0.1)] == ["holds", "fails", "fails"]
+    assert [judged(theory(high=-0.5), value=x)["verdict"] for x in (-0.99, -0.5, 0.1)] == [
+        "holds",
+        "fails",
+        "fails",
+    ]
     assert "proof step fails, statement stands" in line(judged(theory(), exact="proof step fails"))
 
 
@@ -335,17 +428,41 @@ def test_exact_claims() -> None:
         (gain(), dict(differences=FIVE, interval=(1, 0, 2), data="stl10"), "only one of them"),
         (gain(), dict(interval=(3, 0, 2), n=9, data="stl10"), r"should be \(mean, low, high\)"),
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
-        (gain(), dict(differences=FIVE), "say in data= what it was measured on; the paper's is stl10"),
-        (TABLE[1], dict(exact="holds", value=1.0), "is measured over seeds: judge it by differences or an interval"),
+        (
+            gain(),
+            dict(differences=FIVE),
+            "say in data= what it was measured on; the paper's is stl10",
+        ),
+        (
+            TABLE[1],
+            dict(exact="holds", value=1.0),
+            "is measured over seeds: judge it by differences or an interval",
+        ),
         (theory(), dict(differences=FIVE), "claims no region: judge it by exact=, one of holds"),
-        (theory(high=-0.5), dict(exact="holds", value=-0.4), "exact='holds' with the value -0.4, claimed < -0.5"),
-        (theory(high=-0.5), dict(exact="fails", value=-0.6), "exact='fails' with the value -0.6, claimed < -0.5"),
+        (
+            theory(high=-0.5),
+            dict(exact="holds", value=-0.4),
+            "exact='holds' with the value -0.4, claimed < -0.5",
+        ),
+        (
+            theory(high=-0.5),
+            dict(exact="fails", value=-0.6),
+            "exact='fails' with the value -0.6, claimed < -0.5",
+        ),
         (theory(high=-0.5), dict(exact="holds"), "exact='holds' with the value None"),
         (theory(), dict(value=0.5, note="x"), "a value needs exact=, one of holds"),
         (TABLE[1], dict(value=0.5), "is measured over seeds"),
-        (theory(), dict(exact="true"), "exact='true' is not one of holds, loose, proof step fails, fails"),
+        (
+            theory(),
+            dict(exact="true"),
+            "exact='true' is not one of holds, loose, proof step fails, fails",
+        ),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
-        (TABLE[1], dict(differences=FIVE, data="stl10", diagnostic={"AUC": 0.7}), r"diagnostic=\{'untrained encoder': ...\}"),
+        (
+            TABLE[1],
+            dict(differences=FIVE, data="stl10", diagnostic={"AUC": 0.7}),
+            r"diagnostic=\{'untrained encoder': ...\}",
+        ),
     ],
 )
 def test_bad_judgements_fail_in_one_line(claim: Claim, options: dict, says: str) -> None:
@@ -358,17 +475,25 @@ def test_bad_judgements_fail_in_one_line(claim: Claim, options: dict, says: str)
 
 
 def test_a_notebook_hands_in_what_it_measured(book) -> None:
-    said = book.judge("chuang2020/fig4a", pd.Series(FIVE), data="cifar10-mini", diagnostic=DIAGNOSTIC)
+    said = book.judge(
+        "chuang2020/fig4a", pd.Series(FIVE), data="cifar10-mini", diagnostic=DIAGNOSTIC
+    )
     assert repr(said) == said  # a cell that ends with it shows the line, not a quoted string
     book.judge("arora2019/lemma4.3", exact="holds", value=0.97, cases=1200)
     book.judge("curlnb/vanish", note="needs the gpu profile")
     shown = book.show()
     assert repr(shown).splitlines()[1] == said
     rows = read(book.results / "claims.csv")
-    assert list(rows["id"]) == ["arora2019/lemma4.3", "chuang2020/fig4a", "curlnb/vanish"]  # the table's order
+    assert list(rows["id"]) == [
+        "arora2019/lemma4.3",
+        "chuang2020/fig4a",
+        "curlnb/vanish",
+    ]  # the table's order
     assert set(rows["notebook"]) == {NOTEBOOK}
     assert set(rows["profile"]) == {"quick"}
-    assert len((book.results / "claims.csv").read_text().splitlines()[0].split(",")) == 16  # what the table says is not copied
+    assert (
+        len((book.results / "claims.csv").read_text().splitlines()[0].split(",")) == 16
+    )  # what the table says is not copied
     assert not (book.results / "own_claims.csv").exists()
 
 
@@ -381,7 +506,9 @@ def test_a_notebook_hands_in_what_it_measured(book) -> None:
         ("mine/x", "'mine/x' says nothing: give the claim in words"),
     ],
 )
-def test_a_claim_that_is_not_this_notebooks_is_refused_in_one_line(book, id: str, says: str) -> None:
+def test_a_claim_that_is_not_this_notebooks_is_refused_in_one_line(
+    book, id: str, says: str
+) -> None:
     with pytest.raises(ValueError, match=says) as error:
         book.judge(id, FIVE)
     assert "\n" not in str(error.value)
@@ -401,7 +528,9 @@ def test_the_table_alone_says_what_the_papers_claim(book) -> None:
 def test_a_readers_own_claims_stand_with_their_words_in_a_file_of_their_own(book) -> None:
     book.judge("mine/beta-3", FIVE, claim="β = 3 beats β = 1", low=0, effect=5.0, unit="points")
     book.judge("mine/bound", exact="fails", value=1.2, claim="a bound of mine")
-    assert "mine/beta-3: reproduced, smaller than claimed; mean paired difference +2.96" in repr(book.show())
+    assert "mine/beta-3: reproduced, smaller than claimed; mean paired difference +2.96" in repr(
+        book.show()
+    )
     assert read(book.results / "claims.csv").empty
     own = read(book.results / "own_claims.csv")
     assert own["claim"].to_list() == ["β = 3 beats β = 1", "a bound of mine"]
@@ -426,7 +555,8 @@ def test_a_better_profiles_reference_stands_beside(book, tmp_path) -> None:
 
 def runs() -> pd.DataFrame:
     rows = [
-        dict(loss=loss, seed=seed, knn=40 + seed + 2 * (loss == "hard")) for loss, seed in itertools.product(("biased", "hard"), (2, 0, 1))
+        dict(loss=loss, seed=seed, knn=40 + seed + 2 * (loss == "hard"))
+        for loss, seed in itertools.product(("biased", "hard"), (2, 0, 1))
     ]
     return pd.DataFrame(rows)
 
@@ -462,7 +592,14 @@ def test_lost_and_doubled_runs_are_errors(change, says: str) -> None:
 
 def some_rows() -> pd.DataFrame:
     rows = [
-        judged(TABLE[1], [1.23456789, 2.0, 1.5], data="cifar10-mini", diagnostic=DIAGNOSTIC, profile="quick", note="NA"),
+        judged(
+            TABLE[1],
+            [1.23456789, 2.0, 1.5],
+            data="cifar10-mini",
+            diagnostic=DIAGNOSTIC,
+            profile="quick",
+            note="NA",
+        ),
         judged(TABLE[0], exact="holds", value=1 / 3, cases=2000, note='a, "quoted"\nnote'),
         judged(TABLE[3], note="needs a GPU"),
         judged(TABLE[5], [0.1, 0.9, 1.3, 0.4, 0.2], data="cifar10-mini"),
@@ -504,14 +641,19 @@ def test_a_claim_that_the_table_no_longer_has_leaves_the_ledger(tmp_path, monkey
 
 def record_one_by_one(notebook: str, path: Path) -> None:
     for i in range(20):
-        rows = [judged(Claim(id=f"mine/{notebook}-{j}", claim="x", low=0, notebook=notebook), note="x") for j in range(i + 1)]
+        rows = [
+            judged(Claim(id=f"mine/{notebook}-{j}", claim="x", low=0, notebook=notebook), note="x")
+            for j in range(i + 1)
+        ]
         record(frame(rows), path, notebook)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_notebooks_that_end_at_once_lose_nothing(tmp_path) -> None:
     path = tmp_path / "own_claims.csv"
-    start = multiprocessing.get_context("fork").Process  # forked, since importing the package afresh takes seconds
+    start = multiprocessing.get_context(
+        "fork"
+    ).Process  # forked, since importing the package afresh takes seconds
     processes = [start(target=record_one_by_one, args=(name, path)) for name in ("one", "two")]
     for process in processes:
         process.start()
@@ -519,7 +661,10 @@ def test_two_notebooks_that_end_at_once_lose_nothing(tmp_path) -> None:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
     assert len(read(path)) == 40
-    assert {file.name for file in tmp_path.iterdir()} <= {"own_claims.csv", "own_claims.csv.lock"}  # no half-written file left
+    assert {file.name for file in tmp_path.iterdir()} <= {
+        "own_claims.csv",
+        "own_claims.csv.lock",
+    }  # no half-written file left
 
 
 def test_a_failed_write_leaves_the_old_ledger(tmp_path, monkeypatch) -> None:
@@ -550,7 +695,10 @@ def damage(path: Path, how: str) -> None:
     )
 
 
-@pytest.mark.parametrize("how", ["empty", "cut", "binary", "of other columns", "with another verdict", "with a turned verdict"])
+@pytest.mark.parametrize(
+    "how",
+    ["empty", "cut", "binary", "of other columns", "with another verdict", "with a turned verdict"],
+)
 def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, how: str) -> None:
     """A notebook that has trained for hours must still be able to hand in its claims."""
     path = tmp_path / "claims.csv"
@@ -574,36 +722,66 @@ def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, h
 
 def test_best_evidence_is_that_of_the_best_profile_that_can_decide() -> None:
     def one(claim: Claim, profile: str, n: int, shift: float = 0.0) -> pd.DataFrame:
-        return frame([judged(claim, np.array(FIVE[:n]) + shift, data="stl10", diagnostic=DIAGNOSTIC, profile=profile)])
+        return frame(
+            [
+                judged(
+                    claim,
+                    np.array(FIVE[:n]) + shift,
+                    data="stl10",
+                    diagnostic=DIAGNOSTIC,
+                    profile=profile,
+                )
+            ]
+        )
 
     paper_unrun = frame([judged(TABLE[1], note="no GPU", profile="paper")])
     best = ledger.best_of(
-        [one(TABLE[1], "quick", 5), one(TABLE[1], "night", 5), one(TABLE[1], "gpu", 3), paper_unrun, one(TABLE[1], "night", 5, shift=-9.0)]
+        [
+            one(TABLE[1], "quick", 5),
+            one(TABLE[1], "night", 5),
+            one(TABLE[1], "gpu", 3),
+            paper_unrun,
+            one(TABLE[1], "night", 5, shift=-9.0),
+        ]
     )
     assert list(best["id"]) == [row.id for row in TABLE]
     row = records(best)[1]
-    assert (row["profile"], row["n"]) == ("night", 5)  # not the three seeds of gpu, not paper's note
+    assert (row["profile"], row["n"]) == (
+        "night",
+        5,
+    )  # not the three seeds of gpu, not paper's note
     assert row["mean"] > 0  # of two nights the first given
-    assert records(ledger.best_of([one(TABLE[1], "gpu", 3), paper_unrun]))[1]["profile"] == "gpu"  # something rather than nothing
-    assert dict(zip(best["id"], best["note"], strict=True))["robinson2021/dd"] == "no machine holds it"
+    assert (
+        records(ledger.best_of([one(TABLE[1], "gpu", 3), paper_unrun]))[1]["profile"] == "gpu"
+    )  # something rather than nothing
+    assert (
+        dict(zip(best["id"], best["note"], strict=True))["robinson2021/dd"] == "no machine holds it"
+    )
     assert dict(zip(best["id"], best["note"], strict=True))["chuang2020/s55"] == "not judged yet"
 
 
-def test_best_evidence_is_looked_for_here_and_in_the_references(book, tmp_path, monkeypatch) -> None:
+def test_best_evidence_is_looked_for_here_and_in_the_references(
+    book, tmp_path, monkeypatch
+) -> None:
     reference = Ledger(NOTEBOOK, "gpu", tmp_path / "results" / "reference" / "gpu")
     reference.judge("arora2019/lemma4.3", exact="holds", value=0.9)
     reference.show()
     book.judge("arora2019/lemma4.3", exact="fails", value=1.1)
     book.judge("curlnb/vanish", FIVE, data="cifar10-mini")
     book.show()
-    assert (ledger.best("arora2019/lemma4.3")["verdict"], ledger.best("curlnb/vanish")["verdict"]) == ("holds", "reproduced")
+    assert (
+        ledger.best("arora2019/lemma4.3")["verdict"],
+        ledger.best("curlnb/vanish")["verdict"],
+    ) == ("holds", "reproduced")
     monkeypatch.setenv("CURLNB_REFERENCE", "1")
     assert ledger.best("curlnb/vanish")["verdict"] == "not run"
     with pytest.raises(ValueError, match="did you mean curlnb/vanish"):
         ledger.best("curlnb/vanishes")
 
 
-def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(book, tmp_path) -> None:
+def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(
+    book, tmp_path
+) -> None:
     reference = tmp_path / "results" / "reference" / "quick"
     committed = Ledger(NOTEBOOK, "quick", reference)
     committed.judge("arora2019/lemma4.3", exact="holds", value=0.9)
@@ -617,7 +795,9 @@ def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidenc
         shown = mine.show()
         assert ("at quick: holds" in str(shown)) == (worlds == 3)
         assert records(read(settings.results / "claims.csv"))[0]["profile"] == profile
-        assert ledger.best("arora2019/lemma4.3")["verdict"] == ("fails" if worlds == 2000 else "holds")
+        assert ledger.best("arora2019/lemma4.3")["verdict"] == (
+            "fails" if worlds == 2000 else "holds"
+        )
 
 
 def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:
@@ -627,15 +807,25 @@ def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:
         judged(TABLE[2], FIVE, data="stl10"),
         judged(TABLE[4], note="later"),
     ]
-    assert list(ledger.once(frame(rows))["id"]) == ["arora2019/lemma4.3", "chuang2020/s55", "robinson2021/dd"]
-    rows[1] = judged(TABLE[1], [1.0, -1.0, 8.0, 9.0, 3.0], data="cifar10-mini", diagnostic=DIAGNOSTIC)
+    assert list(ledger.once(frame(rows))["id"]) == [
+        "arora2019/lemma4.3",
+        "chuang2020/s55",
+        "robinson2021/dd",
+    ]
+    rows[1] = judged(
+        TABLE[1], [1.0, -1.0, 8.0, 9.0, 3.0], data="cifar10-mini", diagnostic=DIAGNOSTIC
+    )
     counts = ledger.summary(frame(rows))
     assert counts.to_dict("index") == {
         ("experiment", "stand-in"): {"undecided": 1, "holds": 0, "not run": 0},
         ("experiment", ""): {"undecided": 0, "holds": 0, "not run": 1},
         ("theorem", ""): {"undecided": 0, "holds": 1, "not run": 0},
     }
-    assert list(ledger.summary(frame(rows), ["paper"]).index) == ["arora2019", "chuang2020", "robinson2021"]
+    assert list(ledger.summary(frame(rows), ["paper"]).index) == [
+        "arora2019",
+        "chuang2020",
+        "robinson2021",
+    ]
     assert ledger.summary(frame([])).empty
 
 

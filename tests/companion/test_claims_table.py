@@ -12,7 +12,9 @@ from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
 from curlnb.data import datasets
 from curlnb.runs import environment
 
-ROWS = list(table().values())  # the reader refuses other columns, an unknown kind, an id twice, an effect outside its region
+ROWS = list(
+    table().values()
+)  # the reader refuses other columns, an unknown kind, an id twice, an effect outside its region
 PLANNED = [row for row in ROWS if row.seeds is not None]
 
 
@@ -29,10 +31,14 @@ def test_a_row_says_what_is_claimed_where_and_who_judges_it(row: Claim) -> None:
     assert row.where
     assert row.claim
     assert row.statistic
-    assert bool(row.notebook) != bool(row.unrun), "exactly one of a judging notebook and a reason why none judges it"
+    assert bool(row.notebook) != bool(row.unrun), (
+        "exactly one of a judging notebook and a reason why none judges it"
+    )
     assert row.notebook in {"", *map(notebooks.name_of, notebooks.find())}
     plan = (row.effect, row.effect_from, row.sd, row.sd_from, row.seeds)
-    assert all(part not in (None, "") for part in plan) or not any(part not in (None, "") for part in plan), "a plan is whole or absent"
+    assert all(part not in (None, "") for part in plan) or not any(
+        part not in (None, "") for part in plan
+    ), "a plan is whole or absent"
     assert row.seeds is not None or row.kind != "experiment" or row.unrun
     for text in vars(row).values():
         assert not isinstance(text, str) or text == " ".join(text.split())
@@ -56,10 +62,18 @@ def test_data_sets_are_named_as_in_the_catalogue() -> None:
 
 
 def test_a_direction_on_a_trained_encoder_has_a_diagnostic() -> None:
-    """A gain of accuracy can come from collapse, or from no training at all; a return, a spread or a margin cannot."""
-    directions = (row for row in PLANNED if row.kind == "experiment" and row.data and (row.low is None) != (row.high is None))
+    """A gain of accuracy can come from collapse, or from no training at all; a return, a spread or
+    a margin cannot.
+    """
+    directions = (
+        row
+        for row in PLANNED
+        if row.kind == "experiment" and row.data and (row.low is None) != (row.high is None)
+    )
     bare = [row for row in directions if not row.diagnostic]
-    assert {row.unit for row in bare} <= {"episode return", "nats", "share of runs"}, [row.id for row in bare]
+    assert {row.unit for row in bare} <= {"episode return", "nats", "share of runs"}, [
+        row.id for row in bare
+    ]
 
 
 def test_groups_hold_claims_of_one_slip_or_one_measurement() -> None:
@@ -73,8 +87,16 @@ REFERENCES = sorted(environment.reference_folder().glob("*/claims.csv"))
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
 def test_every_claim_is_judged_exactly_once_in_the_committed_reference(path) -> None:
-    """A claim that a notebook forgot would pass for one that was never made. Quick has every notebook, others those that were run."""
+    """A claim that a notebook forgot would pass for one that was never made. Quick has every
+    notebook, others those that were run.
+    """
     with open(path, newline="") as file:
         judged = Counter((row["id"], row["notebook"]) for row in csv.DictReader(file))
-    books = {row.notebook for row in ROWS} if path.parent.name == "quick" else {name for _, name in judged}
-    assert judged == Counter((row.id, row.notebook) for row in ROWS if row.notebook and row.notebook in books)
+    books = (
+        {row.notebook for row in ROWS}
+        if path.parent.name == "quick"
+        else {name for _, name in judged}
+    )
+    assert judged == Counter(
+        (row.id, row.notebook) for row in ROWS if row.notebook and row.notebook in books
+    )

@@ -19,12 +19,19 @@ def test_the_style_is_seaborns_theme_but_for_the_colour_map():
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        sns.set_theme(style="whitegrid", palette="colorblind", rc={"figure.figsize": (8, 4.5), "savefig.bbox": "tight"})
+        sns.set_theme(
+            style="whitegrid",
+            palette="colorblind",
+            rc={"figure.figsize": (8, 4.5), "savefig.bbox": "tight"},
+        )
         theirs = dict(matplotlib.rcParams)
         matplotlib.rcdefaults()
         plt.style.use(notebook.STYLE)
         ours = dict(matplotlib.rcParams)
-    colours = (theirs.pop("axes.prop_cycle").by_key()["color"], ours.pop("axes.prop_cycle").by_key()["color"])
+    colours = (
+        theirs.pop("axes.prop_cycle").by_key()["color"],
+        ours.pop("axes.prop_cycle").by_key()["color"],
+    )
     assert to_rgba_array(colours[0]) == pytest.approx(to_rgba_array(colours[1]), abs=1e-9)
     assert (theirs.pop("image.cmap"), ours.pop("image.cmap")) == ("rocket", "magma")
     changed = {name for name in ours if str(ours[name]) != str(theirs[name])}
@@ -32,12 +39,20 @@ def test_the_style_is_seaborns_theme_but_for_the_colour_map():
 
 
 def test_the_bars_are_the_t_intervals_and_the_arms_stand_side_by_side():
-    rows = pd.DataFrame({"k": [1, 1, 1, 4, 4, 4] * 2, "arm": ["a"] * 6 + ["b"] * 6, "accuracy": [1.0, 2, 4, 3, 5, 6, 2, 3, 5, 9, 9.5, 11]})
+    rows = pd.DataFrame(
+        {
+            "k": [1, 1, 1, 4, 4, 4] * 2,
+            "arm": ["a"] * 6 + ["b"] * 6,
+            "accuracy": [1.0, 2, 4, 3, 5, 6, 2, 3, 5, 9, 9.5, 11],
+        }
+    )
     figure, axis = plt.subplots()
     places = figures.means_with_intervals(axis, rows, "k", "accuracy", "arm", width=0.4)
     assert places == {"a": pytest.approx(-0.2), "b": pytest.approx(0.2)}
     (_, _, (bars,)) = axis.containers[1]  # of arm b
-    for segment, values, at in zip(bars.get_segments(), ([2, 3, 5], [9, 9.5, 11]), (0.2, 1.2), strict=True):
+    for segment, values, at in zip(
+        bars.get_segments(), ([2, 3, 5], [9, 9.5, 11]), (0.2, 1.2), strict=True
+    ):
         _, low, high = t_interval(values)
         assert segment.tolist() == [pytest.approx([at, low]), pytest.approx([at, high])]
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "4"]
@@ -50,7 +65,9 @@ def test_a_single_run_has_no_interval():
     assert figures.means_with_intervals(axis, rows, "k", "accuracy", "arm") == {"a": 0.0}
     (_, caps, (bars,)) = axis.containers[0]
     assert not any(np.isfinite(segment).all() for segment in bars.get_segments() if len(segment))
-    assert not any(np.isfinite(np.asarray(cap.get_ydata(), float)).any() for cap in caps)  # a cap would say that the interval has no width
+    assert not any(
+        np.isfinite(np.asarray(cap.get_ydata(), float)).any() for cap in caps
+    )  # a cap would say that the interval has no width
     plt.close(figure)
 
 
@@ -59,23 +76,49 @@ def test_a_red_frame_marks_the_negatives_of_the_anchors_class():
     data = Dataset("made", "test", pictures, labels, ("cat", "dog"), "made", stand_in=False)
     figure = figures_hcl.negatives_of_anchors(data, [0], {"hardest": [[2, 1]], "random": [[3, 1]]})
     red = [axis.spines["left"].get_edgecolor() == to_rgba(figures.RED) for axis in figure.axes]
-    assert red == [False, True, False, False, False, False]  # the anchor and its negatives, row by row
+    assert red == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]  # the anchor and its negatives, row by row
     plt.close(figure)
 
 
 def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
     shares = {"a": [0.0, 0.25, 0.75, 0.0], "b": [0.5, 0.5, 0.0, 0.0]}
-    rows = [{"arm": arm, "projections_same": x, "projections_different": x[::-1], "projections_overlap": 0.5} for arm, x in shares.items()]
-    figure = figures_hcl.similarities_over(pd.DataFrame(rows).set_index("arm"), [("a", "b")], 1, "made")
-    drawn = {(patch.get_fill(), tuple(patch.get_data().values.tolist())) for patch in figure.axes[0].patches}
-    assert drawn == {(fill, tuple(2 * x for x in y)) for fill, arm in ((True, "a"), (False, "b")) for y in (shares[arm], shares[arm][::-1])}
+    rows = [
+        {
+            "arm": arm,
+            "projections_same": x,
+            "projections_different": x[::-1],
+            "projections_overlap": 0.5,
+        }
+        for arm, x in shares.items()
+    ]
+    figure = figures_hcl.similarities_over(
+        pd.DataFrame(rows).set_index("arm"), [("a", "b")], 1, "made"
+    )
+    drawn = {
+        (patch.get_fill(), tuple(patch.get_data().values.tolist()))
+        for patch in figure.axes[0].patches
+    }
+    assert drawn == {
+        (fill, tuple(2 * x for x in y))
+        for fill, arm in ((True, "a"), (False, "b"))
+        for y in (shares[arm], shares[arm][::-1])
+    }
     plt.close(figure)
 
 
 def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
     floor = [{"arm": "untrained", "beta": None, "accuracy": x} for x in (50.0, 53.0, 52.0)]
     arm = [{"arm": "hard", "beta": b, "accuracy": 60 + b} for b in (10.0, 0.0, 2.0)]
-    figure = figures_hcl.accuracy_by_beta(pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made")
+    figure = figures_hcl.accuracy_by_beta(
+        pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made"
+    )
     axis = figure.axes[0]
     (band,) = axis.patches
     _, low, high = t_interval([50.0, 53.0, 52.0])
@@ -87,8 +130,12 @@ def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
 
 
 def test_published_gains_stand_at_the_sets_that_are_there():
-    gains = pd.DataFrame({"dataset": ["A", "A", "B", "B"], "way": "hard", "gain": [1.0, 2.0, 3.0, 5.0]})
-    figure = figures_hcl.gains_by_set({"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points")
+    gains = pd.DataFrame(
+        {"dataset": ["A", "A", "B", "B"], "way": "hard", "gain": [1.0, 2.0, 3.0, 5.0]}
+    )
+    figure = figures_hcl.gains_by_set(
+        {"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points"
+    )
     for axis in figure.axes:
         (stars,) = (line for line in axis.lines if line.get_marker() == "*")
         assert stars.get_xydata().tolist() == [[0.6, 1], [0.6, 2]]
@@ -96,23 +143,35 @@ def test_published_gains_stand_at_the_sets_that_are_there():
 
 def test_a_way_has_one_colour_and_one_line_of_the_legend_whichever_panels_have_it():
     quick, night = (
-        pd.DataFrame([{"dataset": "A", "way": way, "gain": gain} for way in ways for gain in (1.0, 2.0)])
+        pd.DataFrame(
+            [{"dataset": "A", "way": way, "gain": gain} for way in ways for gain in (1.0, 2.0)]
+        )
         for ways in (["hard", "untrained"], ["hard", "released", "untrained"])
     )
     figure = figures_hcl.gains_by_set({"quick": quick, "night": night}, {}, "points")
-    colours = [{c.get_label(): c.lines[0].get_color() for c in axis.containers} for axis in figure.axes]
+    colours = [
+        {c.get_label(): c.lines[0].get_color() for c in axis.containers} for axis in figure.axes
+    ]
     assert colours[0].items() <= colours[1].items()
     assert len(set(colours[1].values())) == 3
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["hard", "released", "untrained"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "hard",
+        "released",
+        "untrained",
+    ]
     plt.close(figure)
 
 
 def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
-    """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike seeds would not be exact."""
+    """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike
+    seeds would not be exact.
+    """
     rows = [("untrained", 0, 0, 30.0)]
     for n, gain in ((510, 1.0), (62, 2.0)):
         rows += [("SimCLR", n, seed, 40.0 + 10 * seed) for seed in (0, 1, 2)]
-        rows += [("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)]  # the third seed is not there yet
+        rows += [
+            ("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)
+        ]  # the third seed is not there yet
     table = pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])
     figure = figures.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
     left, right = figure.axes
@@ -126,18 +185,31 @@ def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
 
 def test_means_are_joined_where_neighbours_rest_on_equally_many_seeds():
     rows = [("biased", n, seed, 40.0 + seed) for n in (62, 126, 510) for seed in (0, 1)]
-    rows += [("hard", n, seed, 41.0 + seed) for n in (62, 126) for seed in (0, 1)] + [("hard", 510, 0, 41.0)]
+    rows += [("hard", n, seed, 41.0 + seed) for n in (62, 126) for seed in (0, 1)] + [
+        ("hard", 510, 0, 41.0)
+    ]
     rows += [("ideal", n, seed, 42.0 + seed) for n in (62, 510) for seed in (0, 1)]  # not at 126
-    figure = figures.accuracies_and_gains({"made up": pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])}, {})
+    figure = figures.accuracies_and_gains(
+        {"made up": pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])}, {}
+    )
     left = figure.axes[0]
-    joined = [line for line in left.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
+    joined = [
+        line for line in left.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2
+    ]
     assert len(joined) == 2 + 1  # biased twice, hard once, the ideal never
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["untrained encoder", "biased", "hard", "ideal"]
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == [
+        "untrained encoder",
+        "biased",
+        "hard",
+        "ideal",
+    ]
     plt.close(figure)
 
 
 def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
-    by_n = pd.DataFrame({62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]})
+    by_n = pd.DataFrame(
+        {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]}
+    )
     doublings = np.log2(510 / 62)  # almost three
     told = figures.changes_over_n(by_n)
     assert told["from 62 to 510"] == "+3.00 [+3.00, +3.00]"
@@ -151,7 +223,12 @@ def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
 
 
 def test_curves_keep_arms_without_a_colour():
-    rows = [(arm, seed, epoch, 30.0 + epoch + seed) for arm in (0.0, 0.1, 0.2) for seed in (0, 1) for epoch in (1, 2)]
+    rows = [
+        (arm, seed, epoch, 30.0 + epoch + seed)
+        for arm in (0.0, 0.1, 0.2)
+        for seed in (0, 1)
+        for epoch in (1, 2)
+    ]
     curves = pd.DataFrame(rows, columns=["tau", "seed", "epoch", "knn"])
     for colours in (None, {0.2: "black", 0.0: "red", 0.3: "blue"}):
         figure = figures.curves_and_gaps(curves, "tau", 0.0, "kNN", colours=colours)
@@ -161,7 +238,9 @@ def test_curves_keep_arms_without_a_colour():
 
 
 def test_gains_of_another_run_are_rings_where_it_has_the_arm():
-    gains = pd.DataFrame([(arm, "MR", x) for arm in ("a", "b") for x in (0.5, 1.0)], columns=["arm", "task", "gain"])
+    gains = pd.DataFrame(
+        [(arm, "MR", x) for arm in ("a", "b") for x in (0.5, 1.0)], columns=["arm", "task", "gain"]
+    )
     for rings in (None, {("a", "MR"): 2.0}):
         figure = figures_dcl.gains_by_task(gains, {}, {}, rings, "quick, one seed")
         named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
@@ -170,10 +249,23 @@ def test_gains_of_another_run_are_rings_where_it_has_the_arm():
 
 
 def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():
-    images = Dataset("toy", "train", torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.arange(4), ("a", "b", "c", "d"), "here", False)
+    images = Dataset(
+        "toy",
+        "train",
+        torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
+        torch.arange(4),
+        ("a", "b", "c", "d"),
+        "here",
+        False,
+    )
     rows = {"anchor": torch.tensor([0, 1, 2]), "negative": torch.tensor([1, 2, 3])}
     figure = figures.image_triplets(images, rows, torch.tensor([False, True, False]))
-    framed = [all(to_rgba(spine.get_edgecolor()) == to_rgba(figures.RED) for spine in axis.spines.values()) for axis in figure.axes]
+    framed = [
+        all(
+            to_rgba(spine.get_edgecolor()) == to_rgba(figures.RED) for spine in axis.spines.values()
+        )
+        for axis in figure.axes
+    ]
     assert framed == [False] * 4 + [True, False]
     plt.close(figure)
 

@@ -1,4 +1,6 @@
-"""Every notebook keeps the house's form, runs at every profile (dry), and says what the papers say in its `paper` settings."""
+"""Every notebook keeps the house's form, runs at every profile (dry), and says what the papers say
+in its `paper` settings.
+"""
 
 import ast
 import contextlib
@@ -29,14 +31,22 @@ def cells_of(path: Path) -> list[dict]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 class TestForm:
     def test_parameters_cell_holds_profile_and_seed_and_nothing_more(self, path):
-        tagged = [cell for cell in cells_of(path) if "parameters" in cell["metadata"].get("tags", [])]
-        assert ["".join(cell["source"]).strip() for cell in tagged] == ['profile = "quick"\nseed = 0']
+        tagged = [
+            cell for cell in cells_of(path) if "parameters" in cell["metadata"].get("tags", [])
+        ]
+        assert ["".join(cell["source"]).strip() for cell in tagged] == [
+            'profile = "quick"\nseed = 0'
+        ]
 
     def test_it_is_committed_executed_from_top_to_bottom_without_error_or_stderr(self, path):
         cells = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]
-        assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), "run `make reproduce reference`"
+        assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), (
+            "run `make reproduce reference`"
+        )
         outputs = [out for cell in cells for out in cell["outputs"]]
-        assert not [out for out in outputs if out["output_type"] == "error" or out.get("name") == "stderr"]
+        assert not [
+            out for out in outputs if out["output_type"] == "error" or out.get("name") == "stderr"
+        ]
 
     def test_it_begins_with_a_title_and_ends_with_claims_compute_and_exercises(self, path):
         text = "\n".join(notebooks.sources(path, "markdown"))
@@ -47,13 +57,22 @@ class TestForm:
     def test_checked_cells_print_plain_text_only(self, path):
         for cell in cells_of(path):
             if "NBVAL_CHECK_OUTPUT" in cell["metadata"].get("tags", []):
-                kinds = {kind for out in cell["outputs"] for kind in out.get("data", {"text/plain": ""})}
+                kinds = {
+                    kind for out in cell["outputs"] for kind in out.get("data", {"text/plain": ""})
+                }
                 assert kinds <= {"text/plain"}
                 assert cell["outputs"], "a checked cell without output checks nothing"
 
     def test_no_verdict_is_written_down(self, path):
-        """A verdict follows from the numbers: one that stands in the cell would survive any of them."""
-        calls = [node for source in notebooks.sources(path) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        """A verdict follows from the numbers: one that stands in the cell would survive any of
+        them.
+        """
+        calls = [
+            node
+            for source in notebooks.sources(path)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Call)
+        ]
         given = [word for call in calls for word in call.keywords if word.arg == "exact"]
         assert [ast.unparse(word) for word in given if isinstance(word.value, ast.Constant)] == []
 
@@ -65,7 +84,11 @@ class TestForm:
 
 def code_of(path: Path) -> list[tuple[str, set[str]]]:
     """The code cells: source and tags."""
-    return [("".join(cell["source"]), set(cell["metadata"].get("tags", []))) for cell in cells_of(path) if cell["cell_type"] == "code"]
+    return [
+        ("".join(cell["source"]), set(cell["metadata"].get("tags", [])))
+        for cell in cells_of(path)
+        if cell["cell_type"] == "code"
+    ]
 
 
 LESSONS = [path for path in NOTEBOOKS if any("exercise" in tags for _, tags in code_of(path))]
@@ -78,18 +101,26 @@ def test_what_was_made_a_lesson_stays_one():
 
 @pytest.mark.parametrize("path", LESSONS, ids=notebooks.name_of)
 class TestLesson:
-    """A notebook to learn from is mostly prose, in steps that one can take, and ends with exercises that check themselves."""
+    """A notebook to learn from is mostly prose, in steps that one can take, and ends with exercises
+    that check themselves.
+    """
 
     def test_cells_and_lines_are_short(self, path):
-        long = [source.splitlines()[0] for source, _ in code_of(path) if len(source.splitlines()) > 40]
+        long = [
+            source.splitlines()[0] for source, _ in code_of(path) if len(source.splitlines()) > 40
+        ]
         lines = [line for cell in cells_of(path) for line in "".join(cell["source"]).splitlines()]
-        wide = [line for line in lines if len(line) > 100 and not line.startswith("|")]  # rows of a table can't be wrapped
+        wide = [
+            line for line in lines if len(line) > 100 and not line.startswith("|")
+        ]  # rows of a table can't be wrapped
         assert long == []
         assert wide == []
 
     def test_there_are_at_least_six_words_of_prose_a_line_of_code(self, path):
         words = sum(len(text.split()) for text in notebooks.sources(path, "markdown"))
-        own = [source for source, tags in code_of(path) if "colab" not in tags]  # the same in every notebook, and no lesson
+        own = [
+            source for source, tags in code_of(path) if "colab" not in tags
+        ]  # the same in every notebook, and no lesson
         lines = [line for source in own for line in source.splitlines() if line.strip()]
         assert words >= 6 * len(lines), f"{words} words on {len(lines)} lines of code"
 
@@ -102,7 +133,12 @@ class TestLesson:
                     assert len(about.get("alt", "").split()) >= 5, "".join(cell["source"])[:80]
 
     def test_an_exercise_is_a_task_a_solution_and_a_check(self, path):
-        order = [tag for _, tags in code_of(path) for tag in ("exercise", "solution", "check") if tag in tags]
+        order = [
+            tag
+            for _, tags in code_of(path)
+            for tag in ("exercise", "solution", "check")
+            if tag in tags
+        ]
         assert order == ["exercise", "solution", "check"] * (len(order) // 3)
         assert 2 <= len(order) // 3 <= 4
 
@@ -114,7 +150,9 @@ def dry_results(tmp_path_factory):
 
 
 def profiles_of(path: Path) -> list[str]:
-    """Those beside quick whose dry runs differ; a broken settings cell must not hide the others' tests."""
+    """Those beside quick whose dry runs differ; a broken settings cell must not hide the others'
+    tests.
+    """
     try:
         given = notebooks.settings_of(path)[1]
     except ValueError:
@@ -123,30 +161,56 @@ def profiles_of(path: Path) -> list[str]:
     if asks_for_its_profile(path):
         return names
     replaced = dry_settings(path)
-    runs = {name: {key: value for key, value in given[name].items() if key not in replaced} for name in names}
-    return [name for at, name in enumerate(names) if runs[name] not in [runs[other] for other in names[:at]]]
+    runs = {
+        name: {key: value for key, value in given[name].items() if key not in replaced}
+        for name in names
+    }
+    return [
+        name
+        for at, name in enumerate(names)
+        if runs[name] not in [runs[other] for other in names[:at]]
+    ]
 
 
 def calls_and_comparisons(path: Path) -> list[ast.Call | ast.Compare]:
     found = []
     for source in notebooks.sources(path):
         with contextlib.suppress(SyntaxError):  # a cell with a magic, say
-            found += [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Compare)]
+            found += [
+                node
+                for node in ast.walk(ast.parse(source))
+                if isinstance(node, ast.Call | ast.Compare)
+            ]
     return found
 
 
 def asks_for_its_profile(path: Path) -> bool:
-    """Whether the code branches on the profile's name, so that profiles with the same settings differ all the same."""
+    """Whether the code branches on the profile's name, so that profiles with the same settings
+    differ all the same.
+    """
     compared = [node for node in calls_and_comparisons(path) if isinstance(node, ast.Compare)]
     return any(
-        isinstance(part, ast.Name | ast.Attribute) and "profile" in ast.unparse(part) for node in compared for part in ast.walk(node)
+        isinstance(part, ast.Name | ast.Attribute) and "profile" in ast.unparse(part)
+        for node in compared
+        for part in ast.walk(node)
     )
 
 
 def dry_settings(path: Path) -> set[str]:
     """The names of the settings that a dry run replaces."""
-    words = [word for node in calls_and_comparisons(path) if isinstance(node, ast.Call) for word in node.keywords if word.arg == "dry"]
-    return {setting.arg for word in words for setting in getattr(word.value, "keywords", ()) if setting.arg}
+    words = [
+        word
+        for node in calls_and_comparisons(path)
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg == "dry"
+    ]
+    return {
+        setting.arg
+        for word in words
+        for setting in getattr(word.value, "keywords", ())
+        if setting.arg
+    }
 
 
 DRY = [
@@ -157,18 +221,26 @@ DRY = [
 
 
 def laid_out(figure: Figure, path: Path, **options: object) -> None:
-    """In the place of `savefig`: all of a figure but the pixels, which takes half the time. The figures of `quick` are drawn."""
+    """In the place of `savefig`: all of a figure but the pixels, which takes half the time. The
+    figures of `quick` are drawn.
+    """
     figure.draw_without_rendering()
     Path(path).touch()
 
 
 @pytest.mark.parametrize(("path", "profile"), DRY)
 def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
-    """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots unseen.
+    """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots
+    unseen.
 
     An exercise's check passes with its solution, and fails with its stub.
     """
-    dry = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(dry_results), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
+    dry = {
+        "CURLNB_DRY": "1",
+        "CURLNB_RESULTS": str(dry_results),
+        "MPLBACKEND": "agg",
+        "CURLNB_DEVICE": "cpu",
+    }
     for name, value in dry.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Figure, "savefig", laid_out)
@@ -176,7 +248,9 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
     stub = ""
     try:
         for source, tags in code_of(path):
-            code = compile(source.replace('profile = "quick"', f'profile = "{profile}"'), str(path), "exec")
+            code = compile(
+                source.replace('profile = "quick"', f'profile = "{profile}"'), str(path), "exec"
+            )
             if "check" in tags:
                 tried = dict(space)
                 exec(compile(stub, str(path), "exec"), tried)
@@ -191,7 +265,9 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_paper_settings_are_those_of_the_paper_field_by_field(path):
-    """tests/paper_settings.csv cites the paper, or the released code, for every setting of the `paper` profile."""
+    """tests/paper_settings.csv cites the paper, or the released code, for every setting of the
+    `paper` profile.
+    """
     with open(HERE / "paper_settings.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["notebook"] == notebooks.name_of(path)]
     cited = {row["setting"]: json.loads(row["value"]) for row in rows}
@@ -203,19 +279,28 @@ def test_paper_settings_are_those_of_the_paper_field_by_field(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_metadata_says_what_the_code_needs(path):
-    """A notebook whose metadata is wrong would train beside another on a GPU, be timed beside another, or sum up half a ledger."""
+    """A notebook whose metadata is wrong would train beside another on a GPU, be timed beside
+    another, or sum up half a ledger.
+    """
     code = "\n".join(notebooks.sources(path))
     needs = notebooks.needs(path)
     assert needs.trains == ("sweep(" in code)
     assert needs.last == bool(re.search(r"best_evidence\(|ledger\.best\(", code))
     assert needs.alone or not re.search(r"perf_counter|epoch_seconds|milliseconds\(", code)
-    assert "environment.dry" not in code, "a cell asks whether it is dry: give the settings cell dry=dict(...)"
+    assert "environment.dry" not in code, (
+        "a cell asks whether it is dry: give the settings cell dry=dict(...)"
+    )
 
 
 def test_what_make_data_fetches_is_what_the_settings_name():
-    needed = {profile: {name for path in NOTEBOOKS for name in notebooks.data_of(path, profile)} for profile in ledger.PROFILES}
+    needed = {
+        profile: {name for path in NOTEBOOKS for name in notebooks.data_of(path, profile)}
+        for profile in ledger.PROFILES
+    }
     fetched = {name for name in needed["quick"] if datasets.available(name) != "embedded"}
-    assert fetched == {"MPQA", "MSRP"}, "quick needs no network: these two tasks may not be committed, and are passed over where absent"
+    assert fetched == {"MPQA", "MSRP"}, (
+        "quick needs no network: these two tasks may not be committed, and are passed over where absent"
+    )
     assert not {name for name in needed["paper"] if name.endswith("-mini")}
     assert {"cifar10", "cifar100", "stl10", "wiki3029", "SUBJ-full"} <= needed["paper"]
 
@@ -225,19 +310,30 @@ def test_the_committed_settings_are_those_that_the_reference_was_judged_with(pro
     known = provenance.of_reference(profile)["settings"]
     assert profile != "quick" or list(known) == NAMES
     for name, digest in known.items():
-        settings = notebooks.settings_of(environment.home() / "notebooks" / f"{name}.ipynb")[1][profile]
-        assert notebooks.digest_of_settings(settings) == digest, f"run `make reproduce reference PROFILE={profile}`: {name} was changed"
+        settings = notebooks.settings_of(environment.home() / "notebooks" / f"{name}.ipynb")[1][
+            profile
+        ]
+        assert notebooks.digest_of_settings(settings) == digest, (
+            f"run `make reproduce reference PROFILE={profile}`: {name} was changed"
+        )
 
 
 def test_the_first_notebooks_headlines_are_what_the_ledger_says():
-    """Its cell shows a table in HTML, which nbval does not compare here: it would differ from version to version."""
+    """Its cell shows a table in HTML, which nbval does not compare here: it would differ from
+    version to version.
+    """
     (cell,) = (cell for cell in cells_of(NOTEBOOKS[0]) if "HEADLINES = " in "".join(cell["source"]))
     shown = unescape("".join(cell["outputs"][0]["data"]["text/html"]))
     ids = re.search(r'HEADLINES = """(.*?)"""', "".join(cell["source"]), re.DOTALL)[1].split()
     best = ledger.best_evidence(committed=True).set_index("id", drop=False)
     assert len(ids) == 10
     for row in best.loc[ids].to_dict("records"):
-        for words in (row["claim"], formatting.verdict_text(row), formatting.number_text(row), row["profile"]):
+        for words in (
+            row["claim"],
+            formatting.verdict_text(row),
+            formatting.number_text(row),
+            row["profile"],
+        ):
             assert words in shown, f"{row['id']}: execute 0_start_here again"
 
 
@@ -269,8 +365,15 @@ def test_a_table_stands_behind_the_nights_where_that_is_better_evidence(tmp_path
     assert tables_at("quick") == ["quick"]
     committed.parent.mkdir(parents=True)
     committed.write_text("arm,gain\nhard,1\n")
-    assert [tables_at(profile) for profile in ("quick", "night", "gpu", "paper")] == [["night", "quick"], ["night"], ["gpu"], ["paper"]]
-    assert notebook.beside(notebook.settings("x", "quick", quick={}), table, "gains")["night"].columns.tolist() == ["arm", "gain"]
+    assert [tables_at(profile) for profile in ("quick", "night", "gpu", "paper")] == [
+        ["night", "quick"],
+        ["night"],
+        ["gpu"],
+        ["paper"],
+    ]
+    assert notebook.beside(notebook.settings("x", "quick", quick={}), table, "gains")[
+        "night"
+    ].columns.tolist() == ["arm", "gain"]
     with pytest.raises(ValueError, match="rename_axis"):
         notebook.beside(notebook.settings("x", "quick", quick={}), table.rename_axis(None), "gains")
 
@@ -282,20 +385,34 @@ def test_dry_settings_take_the_place_of_the_profiles(monkeypatch):
     dry = notebook.settings("x", "gpu", dry=dict(epochs=1), **profiles)
     assert dry.values == dict(epochs=1, beta=[0, 1])
     dry.require(beta=[6])  # a dry run judges nothing
-    with pytest.raises(ValueError, match="dry has the setting 'epoch' that no profile has; they have epochs, beta"):
+    with pytest.raises(
+        ValueError, match="dry has the setting 'epoch' that no profile has; they have epochs, beta"
+    ):
         notebook.settings("x", "quick", dry=dict(epoch=1), **profiles)
 
 
 def test_a_value_that_a_claim_needs_is_asked_for_before_the_training():
-    settings = notebook.settings("x", "quick", quick=dict(beta=[0, 1, 2], panels={"stl10": {}}, annealed=[6.0]))
+    settings = notebook.settings(
+        "x", "quick", quick=dict(beta=[0, 1, 2], panels={"stl10": {}}, annealed=[6.0])
+    )
     settings.require(beta=[1.0, 2], panels=["stl10"])
-    with pytest.raises(ValueError, match=r"the setting annealed = \[6.0\] of profile 'quick' lacks 2, which a claim") as error:
+    with pytest.raises(
+        ValueError,
+        match=r"the setting annealed = \[6.0\] of profile 'quick' lacks 2, which a claim",
+    ) as error:
         settings.require(annealed=[max(settings.beta)])
     assert "\n" not in str(error.value)
 
 
 def test_compute_tells_reference_runs_apart():
-    runs = pd.DataFrame({"experiment": "e", "identity": ["a", "b", "c"], "device": "cpu", "seconds": [1.0, 2.0, 3.0]})
+    runs = pd.DataFrame(
+        {
+            "experiment": "e",
+            "identity": ["a", "b", "c"],
+            "device": "cpu",
+            "seconds": [1.0, 2.0, 3.0],
+        }
+    )
     assert notebook.compute(runs, runs.head(1)).loc[("e", "cpu"), "runs"] == 3
     adopted = notebook.compute(runs.assign(origin=["computed", "reference", "reference"]))
     assert adopted["runs"].to_dict() == {("e", "cpu", "computed"): 1, ("e", "cpu", "reference"): 2}
@@ -317,7 +434,12 @@ def test_reading_order_is_the_papers_own():
 
     names = ["0_start_here", "0.1_from_scratch", "1_curl", "2_dcl", "4_discrepancies", "10_last"]
     assert sorted(reversed(names), key=_natural) == names
-    assert sorted(["C.1_moco", "6.20_x", "6.3_y", "5.1_z"], key=_natural) == ["5.1_z", "6.3_y", "6.20_x", "C.1_moco"]
+    assert sorted(["C.1_moco", "6.20_x", "6.3_y", "5.1_z"], key=_natural) == [
+        "5.1_z",
+        "6.3_y",
+        "6.20_x",
+        "C.1_moco",
+    ]
 
 
 def test_every_notebook_of_the_readme_exists():

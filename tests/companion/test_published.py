@@ -11,10 +11,32 @@ from curlnb.companion.published import published, value
     ("filters", "expected"),
     [
         # read off the papers' own tables, one row from each
-        (dict(paper="arora2019", item="Table 1", dataset="Wiki-3029", method="supervised", setting="TR", metric="AVG-2"), 97.8),
+        (
+            dict(
+                paper="arora2019",
+                item="Table 1",
+                dataset="Wiki-3029",
+                method="supervised",
+                setting="TR",
+                metric="AVG-2",
+            ),
+            97.8,
+        ),
         (dict(paper="arora2019", item="Table 2", dataset="IMDb", method="QT", setting="b=5"), 87.7),
-        (dict(paper="chuang2020", item="Table 1", method="debiased tau+=0.01", metric="top-1"), 74.6),
-        (dict(paper="chuang2020", item="Table 3", dataset="cheetah run", method="debiased tau+=0.1", setting="M=2"), 303.0),
+        (
+            dict(paper="chuang2020", item="Table 1", method="debiased tau+=0.01", metric="top-1"),
+            74.6,
+        ),
+        (
+            dict(
+                paper="chuang2020",
+                item="Table 3",
+                dataset="cheetah run",
+                method="debiased tau+=0.1",
+                setting="M=2",
+            ),
+            303.0,
+        ),
         (dict(paper="robinson2021", item="Table 1", method="hard beta=1"), 57.0),
         (dict(paper="robinson2021", item="Table 4", dataset="MUTAG", metric="graphs"), 188.0),
     ],
@@ -32,7 +54,9 @@ def test_every_row_can_be_told_from_every_other() -> None:
 
 
 def test_spreads_are_numbers() -> None:
-    row = published("chuang2020", item="Table 3", dataset="finger spin", method="biased (CURL)").iloc[0]
+    row = published(
+        "chuang2020", item="Table 3", dataset="finger spin", method="biased (CURL)"
+    ).iloc[0]
     assert (row["value"], row["spread"]) == (310, 33)
     assert math.isnan(published("arora2019", item="Table 1")["spread"].iloc[0])
 
@@ -58,7 +82,10 @@ def test_a_caller_cannot_change_the_numbers() -> None:
         (dict(paper="aurora2019"), r"paper 'aurora2019': did you mean 'arora2019'\?"),
         (dict(dataset="cifar100"), r"did you mean 'CIFAR-100', 'CIFAR-10', 'ImageNet-100'\?"),
         # a value that exists, but not with the filters before it
-        (dict(paper="arora2019", dataset="STL-10"), r"among those with paper 'arora2019': one of 'Wiki-3029', 'CIFAR-100', 'IMDb'"),
+        (
+            dict(paper="arora2019", dataset="STL-10"),
+            r"among those with paper 'arora2019': one of 'Wiki-3029', 'CIFAR-100', 'IMDb'",
+        ),
     ],
 )
 def test_unknown_filter_value_names_those_there_are(filters: dict[str, str], says: str) -> None:
@@ -68,7 +95,9 @@ def test_unknown_filter_value_names_those_there_are(filters: dict[str, str], say
 
 
 def test_value_of_several_rows_says_what_still_differs() -> None:
-    with pytest.raises(ValueError, match=r"3 published values, not one: setting is one of 'b=2', 'b=5', 'b=10'$"):
+    with pytest.raises(
+        ValueError, match=r"3 published values, not one: setting is one of 'b=2', 'b=5', 'b=10'$"
+    ):
         value("arora2019", item="Table 2", dataset="IMDb", method="CURL")
 
 

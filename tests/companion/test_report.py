@@ -24,14 +24,28 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect widt
 
 
 def gain(id: str, **columns: object) -> Claim:
-    filled = dict(kind="experiment", claim=f"what {id} says", where="Section 5", low=0.0, data="stl10", notebook=NOTEBOOK)
+    filled = dict(
+        kind="experiment",
+        claim=f"what {id} says",
+        where="Section 5",
+        low=0.0,
+        data="stl10",
+        notebook=NOTEBOOK,
+    )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
 
 
 TABLE = {
     row.id: row
     for row in [
-        Claim(id="arora2019/lemma4.3", kind="theorem", claim="a bound", where="Lemma 4.3", statistic="largest ratio", notebook=NOTEBOOK),
+        Claim(
+            id="arora2019/lemma4.3",
+            kind="theorem",
+            claim="a bound",
+            where="Lemma 4.3",
+            statistic="largest ratio",
+            notebook=NOTEBOOK,
+        ),
         gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", seeds=8),
         gain("chuang2020/fig4b"),
         gain("chuang2020/lost"),
@@ -51,7 +65,9 @@ def small_table(monkeypatch) -> None:
     monkeypatch.setattr(claims, "table", lambda: TABLE)
 
 
-def measured(id: str, differences: list[float] | None = None, profile: str = "quick", **options: object) -> dict:
+def measured(
+    id: str, differences: list[float] | None = None, profile: str = "quick", **options: object
+) -> dict:
     return judged(TABLE[id], differences, profile=profile, **({"data": "cifar10-mini"} | options))  # type: ignore[arg-type]
 
 
@@ -73,14 +89,20 @@ def results(tmp_path: Path) -> Path:
     )
     for kind in ("tables", "figures", "notebooks", "logs"):
         (folder / kind / "2_dcl").mkdir(parents=True)
-    pd.DataFrame({"method": ["biased", "debiased"], "accuracy": [70.123456, 71.2], "published": [80.15, None]}).to_csv(
-        folder / "tables" / f"{NOTEBOOK}-probe.csv"
-    )
+    pd.DataFrame(
+        {
+            "method": ["biased", "debiased"],
+            "accuracy": [70.123456, 71.2],
+            "published": [80.15, None],
+        }
+    ).to_csv(folder / "tables" / f"{NOTEBOOK}-probe.csv")
     (folder / "figures" / f"{NOTEBOOK}-negatives.svg").write_text(SVG)
     shown = {
         "output_type": "display_data",
         "data": {"image/png": PNG},
-        "metadata": {"image/png": {"alt": "Two bars of one height, side by side.", "name": "negatives"}},
+        "metadata": {
+            "image/png": {"alt": "Two bars of one height, side by side.", "name": "negatives"}
+        },
     }
     cells = [
         {"cell_type": "markdown", "source": ["# Debiased learning on images\n", "text"]},
@@ -90,11 +112,23 @@ def results(tmp_path: Path) -> Path:
     (folder / "logs" / "hcl.log").write_text("Traceback")
     status = {
         NOTEBOOK: {"state": "done", "seconds": 398.0, "log": "", "error": ""},
-        "3_hcl/3_hard_sampling": {"state": "timeout", "seconds": 480.0, "log": "logs/hcl.log", "error": "over its limit of 480 s"},
+        "3_hcl/3_hard_sampling": {
+            "state": "timeout",
+            "seconds": 480.0,
+            "log": "logs/hcl.log",
+            "error": "over its limit of 480 s",
+        },
     }
     (folder / "status.json").write_text(json.dumps(status))
     (folder / "provenance.json").write_text(
-        json.dumps({"commit": "abc123", "device": "cpu", "versions": {"torch": "2.13"}, "total_seconds": 780})
+        json.dumps(
+            {
+                "commit": "abc123",
+                "device": "cpu",
+                "versions": {"torch": "2.13"},
+                "total_seconds": 780,
+            }
+        )
     )
     return folder
 
@@ -121,28 +155,58 @@ def text_of(page: str) -> str:
 
 
 def written(folder: Path, **options: object) -> str:
-    return write_report(folder, folder.parent / "reference", folder / "report.html", **options).read_text()  # type: ignore[arg-type]
+    return write_report(
+        folder, folder.parent / "reference", folder / "report.html", **options
+    ).read_text()  # type: ignore[arg-type]
 
 
 def test_page_shows_everything_ledger_first(tmp_path) -> None:
     page = written(results(tmp_path))
     text = text_of(page)
-    assert text.index("chuang2020/fig4a") < text.index("Debiased learning on images") < text.rindex("Where the numbers come from")
-    for seen in ("+3.96 [+3.27, +4.65]", "points, n = 5 (8 planned)", "effect 4.26 (Figure 4a)", "0.9981", "2,000 cases", "needs a GPU"):
+    assert (
+        text.index("chuang2020/fig4a")
+        < text.index("Debiased learning on images")
+        < text.rindex("Where the numbers come from")
+    )
+    for seen in (
+        "+3.96 [+3.27, +4.65]",
+        "points, n = 5 (8 planned)",
+        "effect 4.26 (Figure 4a)",
+        "0.9981",
+        "2,000 cases",
+        "needs a GPU",
+    ):
         assert seen in text, seen
-    for seen in ("13 min", "torch 2.13", "quick profile, on cifar10-mini", "the paper's data is private", "not judged yet"):
+    for seen in (
+        "13 min",
+        "torch 2.13",
+        "quick profile, on cifar10-mini",
+        "the paper's data is private",
+        "not judged yet",
+    ):
         assert seen in text, seen
-    assert "70.123 80.15 debiased 71.200" in text  # the table, its long decimals shortened, its bare index dropped
+    assert (
+        "70.123 80.15 debiased 71.200" in text
+    )  # the table, its long decimals shortened, its bare index dropped
     assert 'href="notebooks/2_dcl/5.1_figure4_images.ipynb"' in page
-    assert f'<img loading="lazy" src="figures/{NOTEBOOK}-negatives.svg" alt="Two bars of one height, side by side."' in page
+    assert (
+        f'<img loading="lazy" src="figures/{NOTEBOOK}-negatives.svg" alt="Two bars of one height, side by side."'
+        in page
+    )
 
 
 def test_kinds_and_scopes_are_counted_apart(tmp_path) -> None:
     text = text_of(written(results(tmp_path)))
     assert "all 8 ✓ reproduced 2 ✗ contradicted 1 ? undecided 1 ✓ holds 1 – not run 3" in text
-    assert "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –" in text
+    assert (
+        "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –" in text
+    )
     assert "chance alone makes at most 0.1 of them wrong on average" in text
-    titles = ["Arora et al. 2019 (CURL): theorems", "Chuang et al. 2020 (DCL): experiments", "Chuang et al. 2020 (DCL): the released code"]
+    titles = [
+        "Arora et al. 2019 (CURL): theorems",
+        "Chuang et al. 2020 (DCL): experiments",
+        "Chuang et al. 2020 (DCL): the released code",
+    ]
     places = [text.index(title) for title in titles]
     assert places == sorted(places)
 
@@ -159,7 +223,10 @@ def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None
     folder = results(tmp_path)
     reference = folder.parent / "reference"
     recorded(reference / "quick", measured("chuang2020/fig4a", [0.2, -0.3, 0.4, 0.1, -0.2]))
-    recorded(reference / "gpu", measured("chuang2020/fig4a", [5.0, 5.2, 5.1, 5.3, 5.2], "gpu", data="stl10"))
+    recorded(
+        reference / "gpu",
+        measured("chuang2020/fig4a", [5.0, 5.2, 5.1, 5.3, 5.2], "gpu", data="stl10"),
+    )
     recorded(folder.parent / "night", measured("chuang2020/later", GAIN, "night"))
     (reference / "gpu" / "provenance.json").write_text(json.dumps({"device": "some GPU"}))
     text = text_of(written(folder))
@@ -171,10 +238,19 @@ def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None
         own.index("+0.04 [-0.32, +0.40]".replace("-", "−")),
     )
     assert best < run < committed
-    assert own.index("reproduced (paper's data, smaller training)") < best < own.index("gpu profile, on stl10") < run
+    assert (
+        own.index("reproduced (paper's data, smaller training)")
+        < best
+        < own.index("gpu profile, on stl10")
+        < run
+    )
     assert own.count("differs from the best evidence") == 1  # the reference's: smaller than claimed
-    later = text[text.index("what chuang2020/later says") : text.index("what chuang2020/never says")]
-    assert later.index("reproduced (stand-in)") < later.index("night profile") < later.index("not run")
+    later = text[
+        text.index("what chuang2020/later says") : text.index("what chuang2020/never says")
+    ]
+    assert (
+        later.index("reproduced (stand-in)") < later.index("night profile") < later.index("not run")
+    )
     assert "some GPU" in text
 
 
@@ -182,14 +258,22 @@ def test_words_from_results_stay_words(tmp_path) -> None:
     """A statement, a table, a name or a log line must not be able to change the page."""
     folder, evil = results(tmp_path), "</td><script>alert('x')</script>&amp;\"'"
     x = Claim(id="mine/x", claim=evil, where=evil, low=0, notebook='2_dcl/"><b>')
-    record(frame([judged(x, GAIN, note=evil, data=evil, diagnostic={evil: 1.0})]), folder / "own_claims.csv", x.notebook)
+    record(
+        frame([judged(x, GAIN, note=evil, data=evil, diagnostic={evil: 1.0})]),
+        folder / "own_claims.csv",
+        x.notebook,
+    )
     pd.DataFrame({evil: [evil]}).to_csv(folder / "tables" / "2_dcl" / "a&<b>.csv", index=False)
-    (folder / "status.json").write_text(json.dumps({NOTEBOOK: {"state": "failed", "error": evil, "log": "javascript:alert(1)"}}))
+    (folder / "status.json").write_text(
+        json.dumps({NOTEBOOK: {"state": "failed", "error": evil, "log": "javascript:alert(1)"}})
+    )
     page = written(folder, provenance={"device": evil})
     assert "<script>alert" not in page
     assert page.count("<script") == 1
     found = text_of(page).count("alert('x')")
-    assert found == 10  # claim, where, data, diagnostic, note, head, cell and device, and error twice, as text
+    assert (
+        found == 10
+    )  # claim, where, data, diagnostic, note, head, cell and device, and error twice, as text
     assert not re.search(r'(href|src)="(?!#|data:|[\w./%-]+")', page)
 
 
@@ -199,7 +283,18 @@ def test_page_needs_nothing_from_outside(tmp_path) -> None:
     assert "default-src 'none'" in page  # and the browser holds it to that
 
 
-@pytest.mark.parametrize("missing", ["claims.csv", "status.json", "provenance.json", "tables", "figures", "notebooks", "everything"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "claims.csv",
+        "status.json",
+        "provenance.json",
+        "tables",
+        "figures",
+        "notebooks",
+        "everything",
+    ],
+)
 def test_missing_parts_are_said_not_fatal(tmp_path, missing: str) -> None:
     folder = results(tmp_path)
     for path in list(folder.iterdir()) if missing == "everything" else [folder / missing]:
@@ -222,7 +317,13 @@ def test_no_folder_at_all_shows_what_could_be_judged(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "content"), [("status.json", "{"), ("status.json", "[]"), ("claims.csv", "id\n1\n"), ("provenance.json", "nul")]
+    ("file", "content"),
+    [
+        ("status.json", "{"),
+        ("status.json", "[]"),
+        ("claims.csv", "id\n1\n"),
+        ("provenance.json", "nul"),
+    ],
 )
 def test_damaged_files_are_named_on_the_page(tmp_path, file: str, content: str) -> None:
     folder = results(tmp_path)
@@ -242,8 +343,13 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
 
 def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> None:
     folder, reference = tmp_path / "results" / "quick", tmp_path / "reference"
-    recorded(reference / "quick", measured("arora2019/lemma4.3", exact="holds", value=0.99, cases=2000))
-    recorded(folder, measured("arora2019/lemma4.3", exact="fails", value=1.2, cases=3, profile="quick, changed"))
+    recorded(
+        reference / "quick", measured("arora2019/lemma4.3", exact="holds", value=0.99, cases=2000)
+    )
+    recorded(
+        folder,
+        measured("arora2019/lemma4.3", exact="fails", value=1.2, cases=3, profile="quick, changed"),
+    )
     text = text_of(write_report(folder, reference, folder / "report.html").read_text())
     assert "3 cases settings changed" in text
     assert "2,000 cases settings" not in text
@@ -263,7 +369,9 @@ def test_a_notebook_that_was_run_by_hand_has_its_title_and_alternative_texts(tmp
 
 def test_long_tables_say_what_is_left_out(tmp_path) -> None:
     folder = results(tmp_path)
-    pd.DataFrame({"step": range(1234)}).to_csv(folder / "tables" / f"{NOTEBOOK}-steps.csv", index=False)
+    pd.DataFrame({"step": range(1234)}).to_csv(
+        folder / "tables" / f"{NOTEBOOK}-steps.csv", index=False
+    )
     page = written(folder)
     assert "the first 200 of 1234 rows" in text_of(page)
     assert f'href="tables/{NOTEBOOK}-steps.csv"' in page
@@ -271,7 +379,9 @@ def test_long_tables_say_what_is_left_out(tmp_path) -> None:
 
 def test_small_numbers_in_a_table_do_not_turn_into_zero(tmp_path) -> None:
     folder = results(tmp_path)
-    pd.DataFrame({"p": [0.51234567, 1.2345e-9]}).to_csv(folder / "tables" / f"{NOTEBOOK}-p.csv", index=False)
+    pd.DataFrame({"p": [0.51234567, 1.2345e-9]}).to_csv(
+        folder / "tables" / f"{NOTEBOOK}-p.csv", index=False
+    )
     text = text_of(written(folder))
     assert "0.5123" in text
     assert "1.234e-09" in text or "1.235e-09" in text
@@ -281,7 +391,10 @@ def test_terminal_table(tmp_path) -> None:
     folder = results(tmp_path)
     lines = verdict_table(read(folder / "claims.csv")).splitlines()
     assert lines[0] == f"{'holds':43}  arora2019/lemma4.3  0.9981, 2,000 cases"
-    assert f"{'reproduced (stand-in)':43}  chuang2020/fig4a    +3.96 [+3.27, +4.65] points, n = 5" in lines
+    assert (
+        f"{'reproduced (stand-in)':43}  chuang2020/fig4a    +3.96 [+3.27, +4.65] points, n = 5"
+        in lines
+    )
     counts, chance = (
         "2 reproduced, 1 contradicted, 1 undecided, 1 holds, 1 not run",
         "chance alone makes at most 0.1 of them wrong on average",
@@ -313,7 +426,11 @@ def test_formulas_are_typeset_and_stay_text(tmp_path) -> None:
         "the state's data sets, \ue000": "the state&#x27;s data sets, ",
     }.items():
         assert typeset.html(typed) == seen
-    left = [claim.id for claim in COMMITTED.values() if re.search(r"\^|sqrt|_un|<=|>=", re.sub("<.*?>", "", typeset.html(claim.claim)))]
+    left = [
+        claim.id
+        for claim in COMMITTED.values()
+        if re.search(r"\^|sqrt|_un|<=|>=", re.sub("<.*?>", "", typeset.html(claim.claim)))
+    ]
     assert left == [], "formulas of the table that would stand on the page as they were typed"
 
 
@@ -324,7 +441,13 @@ def test_the_committed_references_make_a_page_without_a_reproduction(tmp_path) -
     shutil.copytree(folder / "tables", reference / "quick" / "tables")
     (reference / "quick" / "provenance.json").write_text(json.dumps({"device": "some CPU"}))
     out = tmp_path / "elsewhere" / "page.html"
-    page = write_committed(reference, folder / "notebooks", out, links={NOTEBOOK: "notebooks/x.html"}, home="index.html").read_text()
+    page = write_committed(
+        reference,
+        folder / "notebooks",
+        out,
+        links={NOTEBOOK: "notebooks/x.html"},
+        home="index.html",
+    ).read_text()
     text = text_of(page)
     for seen in (
         "the committed references",
@@ -338,11 +461,17 @@ def test_the_committed_references_make_a_page_without_a_reproduction(tmp_path) -
     picture = re.search(r'src="([^"]*)" alt="Two bars of one height, side by side."', page)
     assert picture is not None
     assert (out.parent / picture[1]).read_bytes()[1:4] == b"PNG"
-    for link in ("page_files/tables/2_dcl/5.1_figure4_images-probe.csv", "notebooks/x.html", "index.html"):
+    for link in (
+        "page_files/tables/2_dcl/5.1_figure4_images-probe.csv",
+        "notebooks/x.html",
+        "index.html",
+    ):
         assert f'href="{link}"' in page
 
 
-def test_the_command_shows_the_committed_references_where_nothing_was_reproduced(tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_shows_the_committed_references_where_nothing_was_reproduced(
+    tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
     monkeypatch.setattr(claims, "table", lambda: COMMITTED)
     assert main(["report"]) == 0
@@ -359,7 +488,9 @@ READ = """(() => {
     height: document.documentElement.scrollHeight,
     width: document.documentElement.scrollWidth, room: document.documentElement.clientWidth };
 })()"""
-PAUSE = "new Promise(done => setTimeout(done, 600))"  # longer than the page waits for the next letter
+PAUSE = (
+    "new Promise(done => setTimeout(done, 600))"  # longer than the page waits for the next letter
+)
 
 
 @pytest.fixture(scope="module")
@@ -382,20 +513,31 @@ def test_in_a_browser(tmp_path, browser, width: int) -> None:
     assert browser.evaluate(READ)["ids"] == []  # all is folded
     browser.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
     seen = browser.evaluate(READ)
-    assert seen["ids"] == [id for id in TABLE if id not in ("chuang2020/code", "chuang2020/never")] + [
+    assert seen["ids"] == [
+        id for id in TABLE if id not in ("chuang2020/code", "chuang2020/never")
+    ] + [
         "chuang2020/never",
         "chuang2020/code",
     ]
-    assert seen["width"] <= seen["room"] <= width  # wide tables scroll inside their box, the page does not
+    assert (
+        seen["width"] <= seen["room"] <= width
+    )  # wide tables scroll inside their box, the page does not
     drawn = "const image = document.querySelector('figure img'); image.loading = 'eager'; image.decode().then(() => image.naturalWidth)"
-    assert browser.evaluate(f"(() => {{ {drawn.replace('image.decode', 'return image.decode')} }})()") > 0
+    assert (
+        browser.evaluate(f"(() => {{ {drawn.replace('image.decode', 'return image.decode')} }})()")
+        > 0
+    )
 
     browser.evaluate(f"{axe()};0")
     assert browser.evaluate(AXE) == []  # nothing stops a reader with aids
 
     browser.evaluate("document.querySelector('[data-show=\"contradicted\"]').click()")
     seen = browser.evaluate(READ)
-    assert (seen["ids"], seen["hash"], seen["found"]) == (["chuang2020/lost"], "#verdict=contradicted", "1 of 8 claims")
+    assert (seen["ids"], seen["hash"], seen["found"]) == (
+        ["chuang2020/lost"],
+        "#verdict=contradicted",
+        "1 of 8 claims",
+    )
     browser.evaluate("document.querySelector('[data-show=\"\"]').click()")
     assert browser.evaluate(READ)["hash"] == ""
     browser.evaluate("find.value = 'STL10 says'; find.dispatchEvent(new Event('input'))")
@@ -406,25 +548,41 @@ def test_in_a_browser(tmp_path, browser, width: int) -> None:
 
     browser.open(f"{address}#verdict=undecided", width)  # an address that was sent on
     assert browser.evaluate(READ)["ids"] == ["chuang2020/open"]
-    assert browser.evaluate("document.getElementById('the-ledger').getBoundingClientRect().top") < 100
+    assert (
+        browser.evaluate("document.getElementById('the-ledger').getBoundingClientRect().top") < 100
+    )
     browser.open(f"{address}#chuang2020/lost", width)
     assert browser.evaluate(READ)["folds"] == ["chuang2020-experiment"]
-    assert browser.evaluate("document.getElementById('chuang2020/lost').getBoundingClientRect().top") < 900
+    assert (
+        browser.evaluate("document.getElementById('chuang2020/lost').getBoundingClientRect().top")
+        < 900
+    )
     sort = "[...document.querySelectorAll('#chuang2020-experiment thead button')].find(button => button.textContent === 'Best evidence')"
     browser.evaluate(f"{sort}?.click()")
-    assert browser.evaluate(READ)["ids"][:4] == [f"chuang2020/{slug}" for slug in ("lost", "open", "fig4b", "fig4a")]
+    assert browser.evaluate(READ)["ids"][:4] == [
+        f"chuang2020/{slug}" for slug in ("lost", "open", "fig4b", "fig4a")
+    ]
 
 
 def test_the_committed_page_is_short_until_it_is_unfolded(tmp_path, monkeypatch, browser) -> None:
     """At most ten screens on a desk and on a phone, with the headline claims on the first."""
     monkeypatch.setattr(claims, "table", lambda: COMMITTED)
     home = runs_environment.home()
-    page = write_committed(runs_environment.reference_folder(), home / "notebooks", tmp_path / "reference.html")
+    page = write_committed(
+        runs_environment.reference_folder(), home / "notebooks", tmp_path / "reference.html"
+    )
     for width, height in ((1280, 800), (390, 844)):
         browser.open(page.as_uri(), width, height)
         seen = browser.evaluate(READ)
         assert seen["height"] <= 10 * height
         assert seen["width"] <= width
-        assert browser.evaluate("document.querySelector('.headlines .entry').getBoundingClientRect().bottom") < height
-        assert not [event for event in browser.requests() if event.endswith((".png", ".svg"))]  # pictures wait until they are seen
+        assert (
+            browser.evaluate(
+                "document.querySelector('.headlines .entry').getBoundingClientRect().bottom"
+            )
+            < height
+        )
+        assert not [
+            event for event in browser.requests() if event.endswith((".png", ".svg"))
+        ]  # pictures wait until they are seen
         assert browser.complaints() == []

@@ -43,7 +43,9 @@ def test_it_counts_notebooks_and_the_runs_that_they_asked_for(tmp_path, clock):
     assert state.text().startswith("whole: 4 of 7 notebooks, ")
 
 
-def test_minutes_left_follow_the_expected_seconds_and_this_machines_pace(tmp_path, clock, monkeypatch):
+def test_minutes_left_follow_the_expected_seconds_and_this_machines_pace(
+    tmp_path, clock, monkeypatch
+):
     monkeypatch.setattr(whole, "PRIOR", 1e-9)
     state = Whole(TURNS, 0, 4, SECONDS, tmp_path, now=clock)
     assert state.left() == "about 12 min left"  # 1,200 s on two at a time, then 120 s alone
@@ -65,8 +67,14 @@ def test_minutes_left_follow_the_expected_seconds_and_this_machines_pace(tmp_pat
 
 
 def test_a_long_notebook_is_not_shared_and_an_unknown_one_is_taken_for_a_usual_one(tmp_path, clock):
-    assert Whole([(["a", "b"], 2)], 0, 2, {"a": 6000.0, "b": 60.0}, tmp_path, now=clock).left() == "about 2 hours left"
-    assert Whole([(["a", "new"], 1)], 0, 2, {"a": 600.0}, tmp_path, now=clock).left() == "about 20 min left"
+    assert (
+        Whole([(["a", "b"], 2)], 0, 2, {"a": 6000.0, "b": 60.0}, tmp_path, now=clock).left()
+        == "about 2 hours left"
+    )
+    assert (
+        Whole([(["a", "new"], 1)], 0, 2, {"a": 600.0}, tmp_path, now=clock).left()
+        == "about 20 min left"
+    )
     assert Whole([(["new"], 1)], 0, 1, {}, tmp_path, now=clock).left() == ""
 
 
@@ -80,7 +88,12 @@ def test_a_file_gets_plain_lines(tmp_path, clock, capsys):
     out = capsys.readouterr().out
     assert "\r" not in out
     assert "\x1b" not in out
-    assert [line.split(":")[0].strip() for line in out.splitlines()] == ["a", "a images", "a", "whole"]
+    assert [line.split(":")[0].strip() for line in out.splitlines()] == [
+        "a",
+        "a images",
+        "a",
+        "whole",
+    ]
 
 
 def test_on_a_terminal_the_line_stays_the_last_one(tmp_path, clock, monkeypatch):

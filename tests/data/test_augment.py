@@ -1,4 +1,6 @@
-"""The batched augmentations against torchvision's and PIL's, which treat images one by one: same numbers, same distributions."""
+"""The batched augmentations against torchvision's and PIL's, which treat images one by one: same
+numbers, same distributions.
+"""
 
 import itertools
 
@@ -22,11 +24,15 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def noise(n: int, height: int = 32, width: int = 32, channels: int = 3) -> Tensor:
-    return torch.randint(0, 256, (n, channels, height, width), dtype=torch.uint8, generator=generator(1))
+    return torch.randint(
+        0, 256, (n, channels, height, width), dtype=torch.uint8, generator=generator(1)
+    )
 
 
 def colours(n: int) -> Tensor:
-    """Float images that hold the hard cases of a hue: black, white, grey, primaries, two channels equal, and noise."""
+    """Float images that hold the hard cases of a hue: black, white, grey, primaries, two channels
+    equal, and noise.
+    """
     levels = torch.tensor([0.0, 0.3, 1.0])
     table = torch.cartesian_prod(levels, levels, levels).T  # [3, 27]
     images = noise(n, 12, 12).float() / 255
@@ -43,10 +49,14 @@ def test_crop_agrees_with_torchvision(height, width, size):
     images = noise(40, height, width).float() / 255
     drawn = augment.draw(40, height, width, generator(2))
     expected = []
-    for image, box, flip in zip(images, drawn.crop.long().tolist(), drawn.flip.tolist(), strict=True):
+    for image, box, flip in zip(
+        images, drawn.crop.long().tolist(), drawn.flip.tolist(), strict=True
+    ):
         view = reference.resized_crop(image, *box, size=[size, size], antialias=True)
         expected.append(reference.horizontal_flip(view) if flip else view)
-    torch.testing.assert_close(augment.crop(images, drawn.crop, drawn.flip, size), torch.stack(expected), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        augment.crop(images, drawn.crop, drawn.flip, size), torch.stack(expected), atol=1e-5, rtol=0
+    )
 
 
 def test_crop_of_bytes_agrees_with_pil():
@@ -56,29 +66,52 @@ def test_crop_of_bytes_agrees_with_pil():
     views = augment.crop(images, drawn.crop, drawn.flip, 32)
     for image, box, view in zip(images, drawn.crop.tolist(), views, strict=True):
         top, left, height, width = box
-        cut = Image.fromarray(image.permute(1, 2, 0).numpy()).crop((left, top, left + width, top + height))
-        pil = torch.from_numpy(np.array(cut.resize((32, 32), Image.Resampling.BILINEAR))).permute(2, 0, 1)
+        cut = Image.fromarray(image.permute(1, 2, 0).numpy()).crop(
+            (left, top, left + width, top + height)
+        )
+        pil = torch.from_numpy(np.array(cut.resize((32, 32), Image.Resampling.BILINEAR))).permute(
+            2, 0, 1
+        )
         assert (view * 255 - pil).abs().max() < 1.01
 
 
-OPERATIONS = [reference.adjust_brightness, reference.adjust_contrast, reference.adjust_saturation, reference.adjust_hue]
+OPERATIONS = [
+    reference.adjust_brightness,
+    reference.adjust_contrast,
+    reference.adjust_saturation,
+    reference.adjust_hue,
+]
 
 
 @pytest.mark.parametrize("operation", range(4), ids=["brightness", "contrast", "saturation", "hue"])
 def test_each_colour_operation_agrees_with_torchvision(operation):
     """Each image with its own factor, those that clamp and the ends of the range among them."""
-    values = torch.linspace(-0.5, 0.5, 21) if operation == augment.HUE else torch.linspace(0, 2.5, 21)
+    values = (
+        torch.linspace(-0.5, 0.5, 21) if operation == augment.HUE else torch.linspace(0, 2.5, 21)
+    )
     images = colours(21)
     factors = torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(21, 1)
     factors[:, operation] = values
-    expected = torch.stack([OPERATIONS[operation](image, value) for image, value in zip(images, values.tolist(), strict=True)])
-    torch.testing.assert_close(augment.colour_jitter(images, factors, torch.arange(4).repeat(21, 1)), expected, atol=1e-5, rtol=0)
+    expected = torch.stack(
+        [
+            OPERATIONS[operation](image, value)
+            for image, value in zip(images, values.tolist(), strict=True)
+        ]
+    )
+    torch.testing.assert_close(
+        augment.colour_jitter(images, factors, torch.arange(4).repeat(21, 1)),
+        expected,
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 def test_all_orders_of_colour_jitter_agree_with_torchvision():
     orders = torch.tensor(list(itertools.permutations(range(4))))
     images = colours(24)
-    factors = torch.rand(24, 4, generator=generator(4)) * torch.tensor([1.0, 1.0, 1.0, 0.4]) + torch.tensor([0.7, 0.7, 0.7, -0.2])
+    factors = torch.rand(24, 4, generator=generator(4)) * torch.tensor(
+        [1.0, 1.0, 1.0, 0.4]
+    ) + torch.tensor([0.7, 0.7, 0.7, -0.2])
     expected = []
     for image, factor, order in zip(images, factors.tolist(), orders.tolist(), strict=True):
         for operation in order:
@@ -87,55 +120,84 @@ def test_all_orders_of_colour_jitter_agree_with_torchvision():
     views = augment.colour_jitter(images, factors, orders)
     torch.testing.assert_close(views, torch.stack(expected), atol=2e-5, rtol=0)
     other = augment.colour_jitter(images, factors, orders.roll(1, 0))
-    assert (other - views).abs().amax((1, 2, 3)).median() > 1e-2  # the order matters, so the agreement says something
+    assert (other - views).abs().amax(
+        (1, 2, 3)
+    ).median() > 1e-2  # the order matters, so the agreement says something
 
 
 def test_a_third_of_a_turn_moves_every_colour_to_the_next_channel_and_turning_back_undoes_it():
     images = colours(3)
-    torch.testing.assert_close(augment.hue(images, torch.full((3,), 1 / 3)), images.roll(1, 1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        augment.hue(images, torch.full((3,), 1 / 3)), images.roll(1, 1), atol=1e-5, rtol=0
+    )
     turn = torch.tensor([-0.45, 0.1, 0.5])
-    torch.testing.assert_close(augment.hue(augment.hue(images, turn), -turn), images, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        augment.hue(augment.hue(images, turn), -turn), images, atol=1e-5, rtol=0
+    )
 
 
 def test_grayscale_agrees_with_torchvision_where_chosen():
     images, chosen = colours(4), torch.tensor([True, False, True, False])
     grey = reference.rgb_to_grayscale(images, num_output_channels=3)
-    torch.testing.assert_close(augment.grayscale(images, chosen), torch.where(chosen[:, None, None, None], grey, images))
+    torch.testing.assert_close(
+        augment.grayscale(images, chosen), torch.where(chosen[:, None, None, None], grey, images)
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_blur_agrees_with_torchvision(channels):
-    images, sigma = noise(6, 9, 14, channels).float() / 255, torch.tensor([0.1, 0.3, 0.5, 1.0, 2.0, 0.0])
+    images, sigma = (
+        noise(6, 9, 14, channels).float() / 255,
+        torch.tensor([0.1, 0.3, 0.5, 1.0, 2.0, 0.0]),
+    )
     views = augment.blur(images, sigma)
-    expected = [reference.gaussian_blur(image, [3, 3], [s, s]) for image, s in zip(images[:5], sigma[:5].tolist(), strict=True)]
+    expected = [
+        reference.gaussian_blur(image, [3, 3], [s, s])
+        for image, s in zip(images[:5], sigma[:5].tolist(), strict=True)
+    ]
     torch.testing.assert_close(views[:5], torch.stack(expected), atol=1e-6, rtol=0)
     assert torch.equal(views[5], images[5])  # sigma 0 is no blur
 
 
 def test_a_whole_view_agrees_with_torchvision_and_within_grey_levels_with_pil():
-    """The recipe on smooth images of bytes, as the released loader does it with PIL, whose every step rounds to a byte."""
+    """The recipe on smooth images of bytes, as the released loader does it with PIL, whose every
+    step rounds to a byte.
+    """
     ramp = torch.linspace(0, 255, 48)
     red, green = torch.meshgrid(ramp, ramp, indexing="ij")
     images = torch.stack([red, green, (red - green).abs()]).to(torch.uint8).repeat(60, 1, 1, 1)
     drawn = augment.draw(60, 48, 48, generator(5))
     views = augment.apply(images, drawn)
-    mean, std = (torch.tensor(v)[:, None, None] for v in (augment.CIFAR10_MEAN, augment.CIFAR10_STD))
+    mean, std = (
+        torch.tensor(v)[:, None, None] for v in (augment.CIFAR10_MEAN, augment.CIFAR10_STD)
+    )
     differences: dict[str, list[Tensor]] = {"tensor": [], "pil": []}
     for i, image in enumerate(images):
         for kind, view in (("tensor", image.float() / 255), ("pil", reference.to_pil_image(image))):
-            view = reference.resized_crop(view, *drawn.crop[i].long().tolist(), size=[32, 32], antialias=True)
+            view = reference.resized_crop(
+                view, *drawn.crop[i].long().tolist(), size=[32, 32], antialias=True
+            )
             view = reference.horizontal_flip(view) if drawn.flip[i] else view
             for operation in drawn.order[i].tolist():
                 view = OPERATIONS[operation](view, drawn.factors[i, operation].item())
-            view = reference.rgb_to_grayscale(view, num_output_channels=3) if drawn.grayscale[i] else view
-            view = reference.gaussian_blur(view, [3, 3], [drawn.sigma[i].item()] * 2) if drawn.sigma[i] > 0 else view
+            view = (
+                reference.rgb_to_grayscale(view, num_output_channels=3)
+                if drawn.grayscale[i]
+                else view
+            )
+            view = (
+                reference.gaussian_blur(view, [3, 3], [drawn.sigma[i].item()] * 2)
+                if drawn.sigma[i] > 0
+                else view
+            )
             view = reference.to_dtype(reference.to_image(view), torch.float32, scale=True)
             differences[kind].append((views[i] * std + mean - view).abs() * 255)
     assert torch.stack(differences["tensor"]).max() < 0.02
     assert torch.stack(differences["pil"]).mean() < 1.5
 
 
-# Distributions: two-sample Kolmogorov-Smirnov tests against torchvision's own draws, at fixed seeds; a wrong distribution gives p < 1e-6.
+# Distributions: two-sample Kolmogorov-Smirnov tests against torchvision's own draws, at fixed
+# seeds; a wrong distribution gives p < 1e-6.
 
 
 def same_distribution(ours: Tensor, theirs: Tensor) -> bool:
@@ -144,7 +206,9 @@ def same_distribution(ours: Tensor, theirs: Tensor) -> bool:
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (96, 64), (20, 90)])
 def test_crop_boxes_are_distributed_as_torchvisions(height, width):
-    """The last shape is wider than the ratio allows: most attempts fail and the central crop is frequent."""
+    """The last shape is wider than the ratio allows: most attempts fail and the central crop is
+    frequent.
+    """
     ours = augment.draw(DRAWS, height, width, generator(6)).crop
     assert torch.equal(ours, ours.round())
     assert (ours >= 0).all()
@@ -154,7 +218,9 @@ def test_crop_boxes_are_distributed_as_torchvisions(height, width):
         torch.manual_seed(7)
         image = torch.empty(3, height, width)
         get = transforms.RandomResizedCrop.get_params
-        theirs = torch.tensor([get(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(DRAWS)]).float()
+        theirs = torch.tensor(
+            [get(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(DRAWS)]
+        ).float()
     quantities = {
         "top": lambda b: b[:, 0],
         "left": lambda b: b[:, 1],
@@ -165,14 +231,21 @@ def test_crop_boxes_are_distributed_as_torchvisions(height, width):
         "bottom": lambda b: b[:, 0] + b[:, 2],
         "right": lambda b: b[:, 1] + b[:, 3],
     }
-    assert [name for name, of in quantities.items() if not same_distribution(of(ours), of(theirs))] == []
+    assert [
+        name for name, of in quantities.items() if not same_distribution(of(ours), of(theirs))
+    ] == []
 
 
 @pytest.mark.parametrize("shape", [(20, 100), (100, 20), (32, 32), (31, 45)])
 def test_central_crop_when_no_attempt_fits(shape):
     """An area of twice the image never fits: the fallback, which is deterministic."""
-    theirs = transforms.RandomResizedCrop.get_params(torch.empty(3, *shape), [2.0, 2.0], [3 / 4, 4 / 3])
-    assert augment.draw(3, *shape, generator(), scale=(2.0, 2.0)).crop.tolist() == [list(map(float, theirs))] * 3
+    theirs = transforms.RandomResizedCrop.get_params(
+        torch.empty(3, *shape), [2.0, 2.0], [3 / 4, 4 / 3]
+    )
+    assert (
+        augment.draw(3, *shape, generator(), scale=(2.0, 2.0)).crop.tolist()
+        == [list(map(float, theirs))] * 3
+    )
 
 
 def test_colour_factors_and_orders_are_distributed_as_torchvisions():
@@ -191,13 +264,18 @@ def test_colour_factors_and_orders_are_distributed_as_torchvisions():
 
 
 def test_probabilities_are_the_recipes_and_choices_are_independent():
-    """An off-by-one in the block of uniform numbers would tie two choices together: all pairs must be uncorrelated."""
+    """An off-by-one in the block of uniform numbers would tie two choices together: all pairs must
+    be uncorrelated.
+    """
     n = 20000
     drawn = augment.draw(n, 32, 32, generator(10))
     jittered, blurred = drawn.factors[:, 3] != 0, drawn.sigma > 0
     for chosen, p in ((drawn.flip, 0.5), (jittered, 0.8), (drawn.grayscale, 0.2), (blurred, 0.5)):
         assert stats.binomtest(int(chosen.sum()), n, p).pvalue > 1e-3
-    assert torch.equal(drawn.factors[~jittered], torch.tensor([1.0, 1.0, 1.0, 0.0]).expand(int((~jittered).sum()), 4))
+    assert torch.equal(
+        drawn.factors[~jittered],
+        torch.tensor([1.0, 1.0, 1.0, 0.0]).expand(int((~jittered).sum()), 4),
+    )
     assert stats.kstest(drawn.sigma[blurred].numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 1e-3
     both = jittered & blurred
     columns = [
@@ -211,13 +289,18 @@ def test_probabilities_are_the_recipes_and_choices_are_independent():
     ]
     table = torch.stack([c[both].double() for c in columns])
     correlation = torch.corrcoef(table)
-    tied = [range(5), range(10, 14)]  # a box's fields, and an order's, depend on each other by nature
+    tied = [
+        range(5),
+        range(10, 14),
+    ]  # a box's fields, and an order's, depend on each other by nature
     for block in tied:
         for i, j in itertools.product(block, block):
             correlation[i, j] = 0
     correlation.fill_diagonal_(0)
     assert correlation.abs().max() < 4.5 / both.sum().sqrt()
-    whether = torch.corrcoef(torch.stack([drawn.flip, jittered, drawn.grayscale, blurred]).double()).fill_diagonal_(0)
+    whether = torch.corrcoef(
+        torch.stack([drawn.flip, jittered, drawn.grayscale, blurred]).double()
+    ).fill_diagonal_(0)
     assert whether.abs().max() < 4.5 / n**0.5
 
 
@@ -245,10 +328,15 @@ def test_a_view_does_not_depend_on_the_rest_of_its_batch():
     torch.testing.assert_close(alone, views[some], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("shape", "size"), [((5, 3, 32, 32), 32), ((5, 3, 96, 96), 32), ((5, 1, 28, 28), 28), ((0, 3, 32, 32), 32)])
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [((5, 3, 32, 32), 32), ((5, 3, 96, 96), 32), ((5, 1, 28, 28), 28), ((0, 3, 32, 32), 32)],
+)
 def test_views_are_float32_normalised_and_in_range(shape, size):
     images = noise(shape[0], *shape[2:], channels=shape[1])
-    with torch.autocast("cpu", dtype=torch.bfloat16):  # training runs under it; the views must not lose grey levels
+    with torch.autocast(
+        "cpu", dtype=torch.bfloat16
+    ):  # training runs under it; the views must not lose grey levels
         views = augment.simclr(images, generator(13), size=size)
     assert torch.equal(views, augment.simclr(images, generator(13), size=size))
     assert views.shape == (shape[0], shape[1], size, size)
@@ -261,12 +349,25 @@ def test_views_are_float32_normalised_and_in_range(shape, size):
 def test_operations_can_be_left_out():
     drawn = augment.draw(4, 32, 32, generator(), colour=False, blur=False)
     assert drawn.factors is drawn.order is drawn.grayscale is drawn.sigma is None
-    same = augment.simclr(noise(4), generator(), scale=(1, 1), ratio=(1, 1), flip_p=0, jitter_p=0, grayscale_p=0, blur=False)
-    torch.testing.assert_close(same, augment.normalise(noise(4)), atol=1e-5, rtol=0)  # nothing left to change
+    same = augment.simclr(
+        noise(4),
+        generator(),
+        scale=(1, 1),
+        ratio=(1, 1),
+        flip_p=0,
+        jitter_p=0,
+        grayscale_p=0,
+        blur=False,
+    )
+    torch.testing.assert_close(
+        same, augment.normalise(noise(4)), atol=1e-5, rtol=0
+    )  # nothing left to change
 
 
 def test_no_step_waits_for_the_device_or_depends_on_data():
-    """Fake tensors have no values: anything that asked for one (.item(), a boolean index) would raise. And the compiler sees one graph."""
+    """Fake tensors have no values: anything that asked for one (.item(), a boolean index) would
+    raise. And the compiler sees one graph.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True):
         images = torch.empty(6, 3, 96, 96, dtype=torch.uint8)
         assert augment.simclr(images, generator()).shape == (6, 3, 32, 32)
@@ -279,7 +380,9 @@ def test_no_step_waits_for_the_device_or_depends_on_data():
 def test_normalise_gives_torchvisions_numbers():
     images = noise(3)
     expected = reference.normalize(images.float() / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
-    torch.testing.assert_close(augment.normalise(images, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), expected)
+    torch.testing.assert_close(
+        augment.normalise(images, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), expected
+    )
     expected = reference.normalize(images.float() / 255, augment.CIFAR10_MEAN, augment.CIFAR10_STD)
     torch.testing.assert_close(augment.normalise(images), expected)
 
@@ -309,8 +412,14 @@ def test_shift_moves_whole_pixels_evenly_in_both_directions_and_fills_with_zero(
         (lambda: augment.simclr(noise(2), generator(), scale=(0.5, 0.1)), "low <= high"),
         (lambda: augment.simclr(noise(2), generator(), jitter=(0.4, 0.4, 0.4, 0.6)), "hue"),
         (lambda: augment.simclr(noise(2), generator(), mean=(0.5,)), "each of 3 channels"),
-        (lambda: augment.apply(noise(2), augment.draw(3, 32, 32, generator())), "3 images, the batch has 2"),
-        (lambda: augment.apply(noise(2, channels=1), augment.draw(2, 32, 32, generator())), "colour=False"),
+        (
+            lambda: augment.apply(noise(2), augment.draw(3, 32, 32, generator())),
+            "3 images, the batch has 2",
+        ),
+        (
+            lambda: augment.apply(noise(2, channels=1), augment.draw(2, 32, 32, generator())),
+            "colour=False",
+        ),
         (lambda: augment.normalise(noise(2).int()), "torch.uint8"),
         (lambda: augment.shift(noise(2), generator(), -1), "pixels is -1"),
     ],

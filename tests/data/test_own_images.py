@@ -14,16 +14,22 @@ from curlnb.data import datasets
 from curlnb.data.datasets import DataError, OwnImages, from_arrays, from_folder
 
 
-def pictures(folder: Path, count: int, size: tuple[int, int] = (6, 4), mode: str = "RGB", ending: str = "png") -> None:
+def pictures(
+    folder: Path, count: int, size: tuple[int, int] = (6, 4), mode: str = "RGB", ending: str = "png"
+) -> None:
     folder.mkdir(parents=True)
     draw = np.random.default_rng(crc32(str(folder).encode()))
     for i in range(count):
         shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
-        Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)).save(folder / f"{i:03}.{ending}")
+        Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)).save(
+            folder / f"{i:03}.{ending}"
+        )
 
 
 def arrays(n: int = 12, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    images = torch.randint(0, 256, (n, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    images = torch.randint(
+        0, 256, (n, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
     return images, torch.arange(n) % classes
 
 
@@ -89,22 +95,37 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"train_images": torch.rand(12, 3, 4, 4)}, r"train_images are float32 \[12, 3, 4, 4\]: expected uint8"),
+        (
+            {"train_images": torch.rand(12, 3, 4, 4)},
+            r"train_images are float32 \[12, 3, 4, 4\]: expected uint8",
+        ),
         ({"train_images": torch.zeros(12, 4, 4, 3, dtype=torch.uint8)}, r"channels last: permute"),
         ({"test_images": torch.zeros(6, 3, 5, 4, dtype=torch.uint8)}, "they must be alike"),
-        ({"train_images": torch.zeros(0, 3, 4, 4, dtype=torch.uint8)}, r"train_images are uint8 \[0, 3, 4, 4\]"),
+        (
+            {"train_images": torch.zeros(0, 3, 4, 4, dtype=torch.uint8)},
+            r"train_images are uint8 \[0, 3, 4, 4\]",
+        ),
         ({"train_labels": torch.rand(12)}, "train_labels are float32"),
         ({"train_labels": [0] * 12}, "two or more are needed"),
         ({"train_labels": [-1, *range(11)]}, "training labels go from -1 to 10"),
         ({"train_labels": torch.arange(11) % 3}, "there are 12 training images and 11 labels"),
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
-        ({"test_labels": [3, 2, 1, 0, 1, 2]}, "test labels go from 0 to 3, but there are 3 classes"),
+        (
+            {"test_labels": [3, 2, 1, 0, 1, 2]},
+            "test labels go from 0 to 3, but there are 3 classes",
+        ),
         ({"classes": ["a", "b", "c", "d"]}, "class 'd' has no training image"),
         ({"classes": ["a", "a", "c"]}, "2 distinct classes among 3"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str) -> None:
-    given = dict(zip(("train_images", "train_labels", "test_images", "test_labels"), (*arrays(), *arrays(6)), strict=True))
+    given = dict(
+        zip(
+            ("train_images", "train_labels", "test_images", "test_labels"),
+            (*arrays(), *arrays(6)),
+            strict=True,
+        )
+    )
     with pytest.raises(DataError, match=words) as caught:
         from_arrays(**{**given, **change})
     assert "\n" not in str(caught.value)
@@ -125,7 +146,9 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str
         ("test", r"class 'c' is not in both train and test"),
     ],
 )
-def test_folders_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, damage: str, words: str) -> None:
+def test_folders_that_do_not_fit_are_refused_in_one_line(
+    tmp_path: Path, damage: str, words: str
+) -> None:
     flat = tmp_path / "flat"
     if damage == "test":
         for folder in ("train/a", "train/b", "test/a", "test/b", "test/c"):
@@ -144,7 +167,9 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, damage:
         elif damage == "deep":
             Image.fromarray(np.zeros((4, 6), dtype=np.uint16)).save(second / "000.png")
         elif damage == "eps":
-            (second / "000.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\n")
+            (second / "000.eps").write_text(
+                "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\n"
+            )
     elif damage == "empty":
         second.mkdir()
     with pytest.raises(DataError, match=words) as caught:

@@ -19,4 +19,6 @@ def test_similar_samples_share_the_class_are_others_and_uniform():
 
 def test_a_class_with_a_single_sample_gives_that_sample():
     labels = torch.tensor([0, 1, 1])
-    assert similar(class_index(labels), labels, torch.tensor([0]), torch.Generator()).tolist() == [0]
+    assert similar(class_index(labels), labels, torch.tensor([0]), torch.Generator()).tolist() == [
+        0
+    ]

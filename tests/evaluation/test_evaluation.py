@@ -1,4 +1,6 @@
-"""The evaluation's promises: exact averages over tasks, ties at chance, no test data in any choice, nothing changed behind one's back."""
+"""The evaluation's promises: exact averages over tasks, ties at chance, no test data in any choice,
+nothing changed behind one's back.
+"""
 
 import itertools
 import math
@@ -45,21 +47,32 @@ def blobs(n: int, classes: int, d: int, spread: float, seed: int = 0) -> tuple[T
 
 # scores with many ties: a few values over few classes
 tied_scores = st.integers(2, 6).flatmap(
-    lambda c: st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=c, max_size=c), st.integers(0, c - 1)), min_size=1, max_size=5)
+    lambda c: st.lists(
+        st.tuples(st.lists(st.integers(0, 2), min_size=c, max_size=c), st.integers(0, c - 1)),
+        min_size=1,
+        max_size=5,
+    )
 )
 
 
 def unpack(samples: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
-    return torch.tensor([row for row, _ in samples]).float(), torch.tensor([label for _, label in samples])
+    return torch.tensor([row for row, _ in samples]).float(), torch.tensor(
+        [label for _, label in samples]
+    )
 
 
 def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
-    """Every task of every sample, one by one: right, or right by 1/(number tied for the first place)."""
+    """Every task of every sample, one by one: right, or right by 1/(number tied for the first
+    place).
+    """
     total = Fraction(0)
     for row, label in samples:
         others = [score for c, score in enumerate(row) if c != label]
         tasks = list(itertools.combinations(others, k - 1))
-        won = sum(Fraction(row[label] >= max(task), 1 + sum(score == row[label] for score in task)) for task in tasks)
+        won = sum(
+            Fraction(row[label] >= max(task), 1 + sum(score == row[label] for score in task))
+            for task in tasks
+        )
         total += Fraction(won) / len(tasks)
     return total / len(samples)
 
@@ -68,7 +81,11 @@ def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
     """Every order in which the classes can be named that respects their scores."""
     total = Fraction(0)
     for row, label in samples:
-        orders = [o for o in itertools.permutations(range(len(row))) if all(row[i] >= row[j] for i, j in itertools.pairwise(o))]
+        orders = [
+            o
+            for o in itertools.permutations(range(len(row)))
+            if all(row[i] >= row[j] for i, j in itertools.pairwise(o))
+        ]
         total += Fraction(sum(label in o[:r] for o in orders), len(orders))
     return total / len(samples)
 
@@ -78,7 +95,9 @@ class TestRankAccuracies:
     @settings(deadline=None, max_examples=60)
     def test_average_accuracy_is_the_mean_over_all_tasks_ties_included(self, samples, data):
         k = data.draw(st.integers(2, len(samples[0][0])))
-        assert average_accuracy(*unpack(samples), k) == pytest.approx(float(brute_average(samples, k)), abs=1e-14)
+        assert average_accuracy(*unpack(samples), k) == pytest.approx(
+            float(brute_average(samples, k)), abs=1e-14
+        )
 
     @given(tied_scores, st.data())
     @settings(deadline=None, max_examples=40)
@@ -87,7 +106,9 @@ class TestRankAccuracies:
         assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
 
     def test_average_accuracy_agrees_with_sampled_tasks(self):
-        """What the papers do. 20,000 tasks leave a standard error below 0.0036; four of them are allowed."""
+        """What the papers do. 20,000 tasks leave a standard error below 0.0036; four of them are
+        allowed.
+        """
         scores, g = torch.randint(0, 8, (50, 12), generator=generator(1)).float(), generator(2)
         labels, k, won = torch.arange(50) % 12, 4, 0.0
         for i in torch.randint(0, 50, (20_000,), generator=g).tolist():
@@ -99,49 +120,78 @@ class TestRankAccuracies:
 
     @pytest.mark.parametrize("k", [2, 3, 7, 20])
     def test_a_constant_representation_scores_at_chance(self, k):
-        """Whatever the class sizes: its class means must be equal to the last bit, or one class would win every tie."""
-        features, labels = torch.full((60, 5), 0.1), torch.cat([torch.arange(20), torch.full((40,), 3)])
+        """Whatever the class sizes: its class means must be equal to the last bit, or one class
+        would win every tie.
+        """
+        features, labels = (
+            torch.full((60, 5), 0.1),
+            torch.cat([torch.arange(20), torch.full((40,), 3)]),
+        )
         means = mean_classifier(features, labels, 20)
-        assert average_accuracy(features, labels, k, classifier=means) == pytest.approx(1 / k, abs=1e-14)
+        assert average_accuracy(features, labels, k, classifier=means) == pytest.approx(
+            1 / k, abs=1e-14
+        )
         assert top_r(features, labels, k, classifier=means) == pytest.approx(k / 20, abs=1e-14)
 
     @given(tied_scores)
     @settings(deadline=None, max_examples=30)
     def test_the_task_of_all_classes_is_ordinary_accuracy(self, samples):
         scores, labels = unpack(samples)
-        assert average_accuracy(scores, labels, scores.shape[1]) == pytest.approx(top_r(scores, labels, 1), abs=1e-14)
+        assert average_accuracy(scores, labels, scores.shape[1]) == pytest.approx(
+            top_r(scores, labels, 1), abs=1e-14
+        )
         assert top_r(scores, labels, scores.shape[1]) == pytest.approx(1)
 
     @pytest.mark.parametrize("k", [2, 10, 100, 1515, 3028, 3029])
     def test_exact_for_the_classes_of_wiki_3029(self, k):
-        """binom(3029, 1515) has 911 digits: compared with the formula of the design in whole numbers."""
+        """binom(3029, 1515) has 911 digits: compared with the formula of the design in whole
+        numbers.
+        """
         c = 3029
         own = torch.tensor([0, 1, 2, 30, 1000, 3028])
         scores = torch.arange(c).flip(0).float().repeat(len(own), 1)  # class i has i above it
-        scores[3, 40:60] = scores[3, 30]  # and class 30 of the fourth sample ties with 20 further ones
+        scores[3, 40:60] = scores[
+            3, 30
+        ]  # and class 30 of the fourth sample ties with 20 further ones
 
         def solved(a: int, e: int) -> Fraction:
-            return Fraction(math.comb(c - a, k) - math.comb(c - 1 - a - e, k), (e + 1) * math.comb(c - 1, k - 1))
+            return Fraction(
+                math.comb(c - a, k) - math.comb(c - 1 - a - e, k), (e + 1) * math.comb(c - 1, k - 1)
+            )
 
-        expected = sum(solved(a, e) for a, e in [(0, 0), (1, 0), (2, 0), (30, 20), (1000, 0), (3028, 0)]) / 6
+        expected = (
+            sum(solved(a, e) for a, e in [(0, 0), (1, 0), (2, 0), (30, 20), (1000, 0), (3028, 0)])
+            / 6
+        )
         assert average_accuracy(scores, own, k) == pytest.approx(float(expected), abs=1e-12)
 
     def test_larger_tasks_are_harder(self):
         scores = torch.randn(50, 3029, generator=generator())
         scores[torch.arange(50), torch.arange(50)] += 2
-        accuracy = [average_accuracy(scores, torch.arange(50), k) for k in (2, 3, 5, 10, 50, 200, 1000, 3029)]
+        accuracy = [
+            average_accuracy(scores, torch.arange(50), k)
+            for k in (2, 3, 5, 10, 50, 200, 1000, 3029)
+        ]
         assert all(easier > harder for easier, harder in itertools.pairwise(accuracy))
         assert 0 <= accuracy[-1] < accuracy[0] <= 1
 
     def test_chunks_and_the_form_of_the_scores_do_not_matter(self, monkeypatch):
-        """Features with a classifier mean the same as the scores they give; small integers make the products exact."""
-        features, labels = torch.randint(-2, 3, (97, 4), generator=generator()).float(), torch.arange(97) % 13
+        """Features with a classifier mean the same as the scores they give; small integers make the
+        products exact.
+        """
+        features, labels = (
+            torch.randint(-2, 3, (97, 4), generator=generator()).float(),
+            torch.arange(97) % 13,
+        )
         means = torch.randint(-2, 3, (13, 4), generator=generator(1)).float()
         whole = class_ranks(features @ means.T, labels)
         assert int(whole[1].max()) > 0  # ties are among them
         for chunk in (1, 13, 14, 130, 10_000):
             monkeypatch.setattr(accuracy, "CHUNK", chunk)
-            for again in (class_ranks(features @ means.T, labels), class_ranks(features, labels, classifier=means)):
+            for again in (
+                class_ranks(features @ means.T, labels),
+                class_ranks(features, labels, classifier=means),
+            ):
                 assert torch.equal(torch.stack(whole), torch.stack(again))
 
     def test_errors_name_what_would_be_right(self):
@@ -158,8 +208,14 @@ class TestRankAccuracies:
         with pytest.raises(ValueError, match=r"classifier must be \[C, 4\]"):
             class_ranks(scores, labels, classifier=torch.zeros(2, 3))
         for value in (math.nan, math.inf, -math.inf):
-            scores[1, 3] = value  # of a class that is not the true one: it must not count as beaten, nor as ahead
-            for call in (lambda: average_accuracy(scores, labels, 2), lambda: top_r(scores, labels, 1)):
+            scores[1, 3] = (
+                # of a class that is not the true one: it must not count as beaten, nor as ahead
+                value
+            )
+            for call in (
+                lambda: average_accuracy(scores, labels, 2),
+                lambda: top_r(scores, labels, 1),
+            ):
                 with pytest.raises(ValueError, match="NaN or infinity"):
                     call()
 
@@ -167,10 +223,15 @@ class TestRankAccuracies:
 class TestMeanClassifier:
     def test_by_hand(self):
         features = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
-        assert torch.equal(mean_classifier(features, torch.tensor([1, 1, 0]), 2), torch.tensor([[0.0, 5.0], [2.0, 1.0]]))
+        assert torch.equal(
+            mean_classifier(features, torch.tensor([1, 1, 0]), 2),
+            torch.tensor([[0.0, 5.0], [2.0, 1.0]]),
+        )
 
     def test_mu_5_averages_five_distinct_samples_of_each_class(self):
-        """With one-hot features a mean says which samples went into it: five times 1/5 on its own class's samples."""
+        """With one-hot features a mean says which samples went into it: five times 1/5 on its own
+        class's samples.
+        """
         labels = torch.arange(30) % 3
         means = mean_classifier(torch.eye(30), labels, 3, per_class=5, generator=generator())
         for c, row in enumerate(means):
@@ -179,9 +240,13 @@ class TestMeanClassifier:
 
     def test_the_draw_is_the_generators_and_fair(self):
         labels, features = torch.arange(20) % 2, torch.eye(20)
-        draw = lambda seed: mean_classifier(features, labels, 2, per_class=5, generator=generator(seed))  # noqa: E731
+        draw = lambda seed: mean_classifier(
+            features, labels, 2, per_class=5, generator=generator(seed)
+        )
         assert torch.equal(draw(3), draw(3))
-        share = torch.stack([draw(seed) for seed in range(400)]).mean(0)  # each sample: one of ten, five drawn, weight 1/5 each
+        share = torch.stack([draw(seed) for seed in range(400)]).mean(
+            0
+        )  # each sample: one of ten, five drawn, weight 1/5 each
         assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(400))
 
     def test_all_of_a_class_is_the_full_mean(self):
@@ -207,20 +272,27 @@ class TestMeanClassifier:
 
 def numpy_knn(train, train_labels, test, test_labels, k, temperature, classes):
     """The same by a loop over test samples, and argmax in place of shares of ties."""
-    train, test = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (train.astype(float), test.astype(float)))
+    train, test = (
+        x / np.linalg.norm(x, axis=1, keepdims=True)
+        for x in (train.astype(float), test.astype(float))
+    )
     right = 0
     for x, label in zip(test, test_labels, strict=True):
         similarity = train @ x
         nearest = np.argsort(-similarity)[:k]
         votes = np.zeros(classes)
         for i in nearest:
-            votes[train_labels[i]] += 1.0 if temperature is None else np.exp(similarity[i] / temperature)
+            votes[train_labels[i]] += (
+                1.0 if temperature is None else np.exp(similarity[i] / temperature)
+            )
         right += votes.argmax() == label
     return right / len(test)
 
 
 class TestKnn:
-    @pytest.mark.parametrize(("k", "temperature"), [(1, 0.5), (1, None), (20, 0.5), (20, 0.07), (150, 0.5)])
+    @pytest.mark.parametrize(
+        ("k", "temperature"), [(1, 0.5), (1, None), (20, 0.5), (20, 0.07), (150, 0.5)]
+    )
     def test_agrees_with_a_loop_in_float64(self, k, temperature):
         (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
         assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
@@ -230,26 +302,40 @@ class TestKnn:
     @pytest.mark.parametrize("k", [1, 5, 50])
     @pytest.mark.parametrize("temperature", [0.07, None])
     def test_is_scikit_learns(self, k, temperature):
-        """An implementation of others, on unit vectors with its cosine distance 1 - s, weighted as ours."""
+        """An implementation of others, on unit vectors with its cosine distance 1 - s, weighted as
+        ours.
+        """
         from sklearn.neighbors import KNeighborsClassifier
 
         (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
         x, x_test = x.double(), x_test.double()
-        weights = "uniform" if temperature is None else lambda distance: np.exp((1 - distance) / temperature)
+        weights = (
+            "uniform"
+            if temperature is None
+            else lambda distance: np.exp((1 - distance) / temperature)
+        )
         theirs = KNeighborsClassifier(k, weights=weights, metric="cosine").fit(x.numpy(), y.numpy())
-        votes = theirs.predict_proba(x_test.numpy())  # of equal votes scikit-learn's `score` names the first, which is not a share
+        votes = theirs.predict_proba(
+            x_test.numpy()
+        )  # of equal votes scikit-learn's `score` names the first, which is not a share
         expected = top_r(torch.from_numpy(votes.round(12)), y_test, 1)
-        assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(expected, abs=1e-12)
+        assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
+            expected, abs=1e-12
+        )
 
     def test_equal_votes_count_for_their_share(self):
         train, labels = torch.eye(3), torch.tensor([0, 1, 2])
         test = torch.tensor([[1.0, 1.0, 0.0]])
         for label, share in ((0, 0.5), (1, 0.5), (2, 0.0)):
-            assert knn(train, labels, test, torch.tensor([label]), k=2, temperature=None) == pytest.approx(share)
+            assert knn(
+                train, labels, test, torch.tensor([label]), k=2, temperature=None
+            ) == pytest.approx(share)
 
     def test_only_directions_count(self):
         (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
-        assert knn(x * (1 + y[:, None]), y, 7 * x_test, y_test, k=10) == knn(x, y, x_test, y_test, k=10)
+        assert knn(x * (1 + y[:, None]), y, 7 * x_test, y_test, k=10) == knn(
+            x, y, x_test, y_test, k=10
+        )
 
     def test_small_temperatures_do_not_overflow(self):
         """exp(1 / 0.001) is infinite in any float: the limit is the nearest neighbour's vote."""
@@ -274,11 +360,16 @@ class TestKnn:
             knn(x, y, x[:, :2], y, k=2)
         with pytest.raises(ValueError, match="diverged"):
             knn(x, y, x * math.nan, y, k=2)
-        with pytest.raises(ValueError, match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: torch\.as_tensor"):
+        with pytest.raises(
+            ValueError,
+            match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: torch\.as_tensor",
+        ):
             knn(x.numpy(), y.numpy(), x, y, k=2)
         with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
             knn(x, y - 1, x, y, k=2)
-        with pytest.raises(ValueError, match="1000000001 classes are far more than there are samples"):
+        with pytest.raises(
+            ValueError, match="1000000001 classes are far more than there are samples"
+        ):
             knn(x, y.clone().index_fill_(0, torch.tensor([3]), 10**9), x, y, k=2)
 
 
@@ -286,12 +377,20 @@ class TestLinearProbe:
     def test_separable_classes_are_separated(self):
         (x, y), (x_test, y_test) = blobs(300, 6, 20, 0.2), blobs(120, 6, 20, 0.2, seed=1)
         result = linear_probe(x, y, x_test, y_test)
-        assert (result.protocol, result.accuracy, result.top5, result.C) == ("frozen", 1.0, 1.0, 1.0)
+        assert (result.protocol, result.accuracy, result.top5, result.C) == (
+            "frozen",
+            1.0,
+            1.0,
+            1.0,
+        )
         assert result.iterations > 0
 
     def test_random_labels_give_chance(self):
         """4,000 test labels of 10 classes have a standard error of 0.0047."""
-        x, x_test = torch.randn(500, 10, generator=generator()), torch.randn(4000, 10, generator=generator(1))
+        x, x_test = (
+            torch.randn(500, 10, generator=generator()),
+            torch.randn(4000, 10, generator=generator(1)),
+        )
         y, y_test = (torch.randint(0, 10, (n,), generator=generator(2)) for n in (500, 4000))
         result = linear_probe(x, y, x_test, y_test)
         assert abs(result.accuracy - 0.1) < 4 * 0.0047
@@ -303,19 +402,35 @@ class TestLinearProbe:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        (x, y), (x_test, y_test) = blobs(300, classes, 12, 3.0), blobs(200, classes, 12, 3.0, seed=1)
-        x, x_test = x * torch.arange(1, 13) + 50, x_test * torch.arange(1, 13) + 50  # unequal units, far from the origin
-        theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(x.double().numpy(), y.numpy())
+        (x, y), (x_test, y_test) = (
+            blobs(300, classes, 12, 3.0),
+            blobs(200, classes, 12, 3.0, seed=1),
+        )
+        x, x_test = (
+            x * torch.arange(1, 13) + 50,
+            x_test * torch.arange(1, 13) + 50,
+        )  # unequal units, far from the origin
+        theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(
+            x.double().numpy(), y.numpy()
+        )
         ours = linear_probe(x, y, x_test, y_test, C=0.3)
-        assert ours.accuracy == pytest.approx(theirs.score(x_test.double().numpy(), y_test.numpy()), abs=1 / 200 + 1e-9)
+        assert ours.accuracy == pytest.approx(
+            theirs.score(x_test.double().numpy(), y_test.numpy()), abs=1 / 200 + 1e-9
+        )
         assert ours.iterations == pytest.approx(theirs[-1].n_iter_[0], abs=3)
-        scores = F.pad(x_test, (0, 1), value=1.0).double() @ probes._logistic(x, y, 0.3)[0].T.double()
+        scores = (
+            F.pad(x_test, (0, 1), value=1.0).double() @ probes._logistic(x, y, 0.3)[0].T.double()
+        )
         theirs_log = torch.from_numpy(theirs.predict_log_proba(x_test.double().numpy()))
-        assert torch.allclose(scores.log_softmax(1), theirs_log, atol=1e-6), "the coefficients are theirs"
+        assert torch.allclose(scores.log_softmax(1), theirs_log, atol=1e-6), (
+            "the coefficients are theirs"
+        )
 
     @pytest.mark.parametrize("classes", [2, 5])
     def test_tensors_handed_to_scikit_learn_give_the_same_fit(self, classes):
-        """The way a CUDA device goes, here with tensors on the CPU; the environment stays as it was."""
+        """The way a CUDA device goes, here with tensors on the CPU; the environment stays as it
+        was.
+        """
         x, y = blobs(200, classes, 8, 2.0)
         before = dict(os.environ)
         on_device, _ = probes._logistic(x, y, 1.0, array_api=True)
@@ -326,16 +441,22 @@ class TestLinearProbe:
         (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
         plain = linear_probe(x, y, x_test, y_test).accuracy
         scale = torch.tensor([1e-3, 1.0, 1e3, 5.0, 0.2, 1.0])
-        assert linear_probe(x * scale + 3, 10 * y - 7, x_test * scale + 3, 10 * y_test - 7).accuracy == pytest.approx(plain, abs=0.01)
+        assert linear_probe(
+            x * scale + 3, 10 * y - 7, x_test * scale + 3, 10 * y_test - 7
+        ).accuracy == pytest.approx(plain, abs=0.01)
 
     def test_a_dead_feature_is_harmless(self):
         (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
         dead = lambda z: torch.cat([z, torch.full((len(z), 1), 0.1)], dim=1)  # noqa: E731
-        assert linear_probe(dead(x), y, dead(x_test), y_test).accuracy == pytest.approx(linear_probe(x, y, x_test, y_test).accuracy)
+        assert linear_probe(dead(x), y, dead(x_test), y_test).accuracy == pytest.approx(
+            linear_probe(x, y, x_test, y_test).accuracy
+        )
 
     @pytest.mark.parametrize(("n", "d", "spread"), [(60, 100, 6.0), (150, 6, 2.0), (60, 30, 3.0)])
     def test_cross_validation_chooses_C_without_the_test_set(self, n, d, spread):
-        """As scikit-learn's grid search on the same folds does, and other test labels leave the choice as it is."""
+        """As scikit-learn's grid search on the same folds does, and other test labels leave the
+        choice as it is.
+        """
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import GridSearchCV, PredefinedSplit
         from sklearn.pipeline import make_pipeline
@@ -343,10 +464,12 @@ class TestLinearProbe:
 
         (x, y), (x_test, y_test) = blobs(n, 3, d, spread), blobs(90, 3, d, spread, seed=1)
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        folds = PredefinedSplit(torch.arange(n).div(3, rounding_mode="floor").numpy() % 5)  # every class has its share of each fold
-        theirs = GridSearchCV(model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds).fit(
-            x.double().numpy(), y.numpy()
-        )
+        folds = PredefinedSplit(
+            torch.arange(n).div(3, rounding_mode="floor").numpy() % 5
+        )  # every class has its share of each fold
+        theirs = GridSearchCV(
+            model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds
+        ).fit(x.double().numpy(), y.numpy())
         chosen = linear_probe(x, y, x_test, y_test, C="cv")
         assert theirs.best_params_["logisticregression__C"] == chosen.C
         assert chosen.C == linear_probe(x, y, x_test, y_test.flip(0), C="cv").C
@@ -368,7 +491,9 @@ class TestLinearProbe:
 def small_encoder() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        return nn.Sequential(
+            nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        )
 
 
 def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -376,7 +501,9 @@ def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     labels = torch.arange(n) % 2
     stripes = 80.0 * (torch.arange(8) % 2).expand(8, 8)
     clean = torch.where(labels[:, None, None] == 1, stripes.T, stripes)
-    return (clean + 100 + 20 * torch.randn(n, 8, 8, generator=generator(seed))).clamp(0, 255).to(torch.uint8)[:, None], labels
+    return (clean + 100 + 20 * torch.randn(n, 8, 8, generator=generator(seed))).clamp(0, 255).to(
+        torch.uint8
+    )[:, None], labels
 
 
 def scaled(images: Tensor) -> Tensor:
@@ -389,13 +516,17 @@ def noisy(images: Tensor, g: torch.Generator) -> Tensor:
 
 class TestExtractFeatures:
     def test_evaluation_mode_and_flags_restored(self):
-        """Batch statistics would make a sample's features depend on its neighbours; a frozen part must stay frozen."""
+        """Batch statistics would make a sample's features depend on its neighbours; a frozen part
+        must stay frozen.
+        """
         encoder, (images, _) = small_encoder().train(), pictures(30)
         encoder[1].eval()
         one_by_one = extract_features(encoder, images, transform=scaled, batch=1)
         assert one_by_one.shape == (30, 6)
         assert not one_by_one.requires_grad
-        assert torch.allclose(one_by_one, extract_features(encoder, images, transform=scaled, batch=7), atol=1e-6)
+        assert torch.allclose(
+            one_by_one, extract_features(encoder, images, transform=scaled, batch=7), atol=1e-6
+        )
         assert [m.training for m in encoder.modules()] == [True, True, False, True, True]
 
     def test_flags_are_restored_after_an_error(self):
@@ -406,10 +537,19 @@ class TestExtractFeatures:
 
 
 class TestReleasedProbe:
-    def probe(self, encoder: nn.Module, *, seed: int = 0, augment=noisy, **settings: int) -> ProbeResult:
+    def probe(
+        self, encoder: nn.Module, *, seed: int = 0, augment=noisy, **settings: int
+    ) -> ProbeResult:
         options = {"epochs": 5, "batch": 32} | settings
         return released_probe(
-            encoder, *pictures(96), *pictures(64, seed=1), augment=augment, transform=scaled, generator=generator(seed), lr=0.1, **options
+            encoder,
+            *pictures(96),
+            *pictures(64, seed=1),
+            augment=augment,
+            transform=scaled,
+            generator=generator(seed),
+            lr=0.1,
+            **options,
         )
 
     def test_learns(self):
@@ -419,7 +559,9 @@ class TestReleasedProbe:
         assert result.iterations == 60
 
     def test_trains_the_layer_as_plain_torch_does(self):
-        """nn.Linear, cross-entropy and Adam, written out; the draws are torch's start of a linear layer, then one order an epoch."""
+        """nn.Linear, cross-entropy and Adam, written out; the draws are torch's start of a linear
+        layer, then one order an epoch.
+        """
         (x, y), (x_test, y_test) = blobs(96, 5, 8, 2.0), blobs(1000, 5, 8, 2.0, seed=1)
         result = released_probe(
             nn.Flatten(),
@@ -442,7 +584,9 @@ class TestReleasedProbe:
                 nn.CrossEntropyLoss()(layer(x[rows]), y[rows]).backward()
                 optimiser.step()
         assert result.iterations == 15  # the last, smaller batch is kept
-        assert result.accuracy == pytest.approx((layer(x_test).argmax(1) == y_test).double().mean().item())
+        assert result.accuracy == pytest.approx(
+            (layer(x_test).argmax(1) == y_test).double().mean().item()
+        )
         assert 0.25 < result.accuracy < result.top5 == 1.0
 
     def test_the_encoder_given_stays_and_its_copys_statistics_drift(self):
@@ -459,12 +603,21 @@ class TestReleasedProbe:
         assert self.probe(nn.Sequential(nn.AvgPool2d(2), nn.Flatten())).drift == 0.0
 
     def test_training_uses_batch_statistics_and_the_test_the_drifted_ones(self):
-        """Measured from inside: the mode in which each forward pass is made, and what the weights do."""
+        """Measured from inside: the mode in which each forward pass is made, and what the weights
+        do.
+        """
         passes = []
 
         class Watched(nn.BatchNorm2d):
             def forward(self, x: Tensor) -> Tensor:
-                passes.append((self.training, len(x), torch.is_grad_enabled(), float(self.weight.detach().sum())))
+                passes.append(
+                    (
+                        self.training,
+                        len(x),
+                        torch.is_grad_enabled(),
+                        float(self.weight.detach().sum()),
+                    )
+                )
                 return super().forward(x)
 
         encoder = small_encoder()
@@ -472,12 +625,16 @@ class TestReleasedProbe:
         self.probe(encoder, epochs=2)
         train, test = [p for p in passes if p[0]], [p for p in passes if not p[0]]
         assert [n for _, n, _, _ in train] == [32, 32, 32] * 2  # every image once an epoch
-        assert sum(n for _, n, _, _ in test) == 64 + 1  # the test set, once; and one image to learn the width
+        assert (
+            sum(n for _, n, _, _ in test) == 64 + 1
+        )  # the test set, once; and one image to learn the width
         assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
         assert passes[-1][0] is False
 
     def test_the_last_epoch_is_reported_not_the_best(self):
-        """From the fourth epoch on the augmentation shows each class as the other, so the best epoch is an earlier one."""
+        """From the fourth epoch on the augmentation shows each class as the other, so the best
+        epoch is an earlier one.
+        """
         calls = 0
 
         def turns(images: Tensor, g: torch.Generator) -> Tensor:
@@ -519,7 +676,10 @@ class TestTrainedTasks:
 
     def test_the_task_of_all_classes_is_one_probe(self):
         (x, y), (x_test, y_test) = blobs(100, 5, 6, 1.5), blobs(100, 5, 6, 1.5, seed=1)
-        assert tr_accuracy(x, y, x_test, y_test, 5, generator=generator()) == (linear_probe(x, y, x_test, y_test).accuracy, 0.0)
+        assert tr_accuracy(x, y, x_test, y_test, 5, generator=generator()) == (
+            linear_probe(x, y, x_test, y_test).accuracy,
+            0.0,
+        )
 
     def test_errors(self):
         x, y = blobs(20, 4, 3, 1.0)
@@ -558,7 +718,9 @@ def test_what_has_diverged_is_refused_by_every_classifier(value):
         lambda: sentence_tasks.cross_validated(x, y, count=4, inner=2),
         lambda: sentence_tasks.train_test(x[:5], y[:5], x, y, count=2),
     ):
-        with pytest.raises(ValueError, match=r"^features hold NaN or infinity: the representation has diverged$"):
+        with pytest.raises(
+            ValueError, match=r"^features hold NaN or infinity: the representation has diverged$"
+        ):
             call()
 
 

@@ -1,4 +1,6 @@
-"""Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's formulas, and that it learns."""
+"""Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's
+formulas, and that it learns.
+"""
 
 import json
 import math
@@ -47,9 +49,14 @@ def oracle(query, keys, bilinear, tau, floor):
 
 
 @pytest.mark.parametrize("views", [1, 2])
-@pytest.mark.parametrize(("tau", "floor", "named"), [(0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.3, math.exp(-1), "sphere")])
+@pytest.mark.parametrize(
+    ("tau", "floor", "named"), [(0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.3, math.exp(-1), "sphere")]
+)
 def test_contrast_equals_a_loop_in_float64(views, tau, floor, named):
-    query, keys = torch.randn(9, 4, dtype=torch.float64), torch.randn(views, 9, 4, dtype=torch.float64)
+    query, keys = (
+        torch.randn(9, 4, dtype=torch.float64),
+        torch.randn(views, 9, 4, dtype=torch.float64),
+    )
     bilinear = torch.randn(4, 4, dtype=torch.float64)
     loss, clamped = sac.bilinear_loss(query, keys, bilinear, tau_plus=tau, floor=named)
     expected, share = oracle(query, keys, bilinear, tau, floor)
@@ -65,12 +72,22 @@ def test_without_correction_it_is_the_cross_entropy_of_curl():
 
 def test_only_the_floor_at_zero_ignores_a_constant_added_to_an_anchors_scores():
     g = torch.Generator().manual_seed(0)
-    query, keys, bilinear = torch.randn(8, 4, generator=g), torch.randn(1, 8, 4, generator=g), torch.eye(4)
+    query, keys, bilinear = (
+        torch.randn(8, 4, generator=g),
+        torch.randn(1, 8, 4, generator=g),
+        torch.eye(4),
+    )
     keys[:, :4] = query[:4]  # half of the positives are close: their anchors lie on either floor
-    shifted = torch.cat([query, torch.linspace(-3, 3, 8)[:, None]], 1), torch.cat([keys, torch.ones(1, 8, 1)], 2)
+    shifted = (
+        torch.cat([query, torch.linspace(-3, 3, 8)[:, None]], 1),
+        torch.cat([keys, torch.ones(1, 8, 1)], 2),
+    )
     wider = torch.block_diag(bilinear, torch.ones(1, 1))
     for floor, same in ((0.0, True), ("sphere", False)):
-        before, after = (sac.bilinear_loss(*x, tau_plus=0.3, floor=floor)[0] for x in ((query, keys, bilinear), (*shifted, wider)))
+        before, after = (
+            sac.bilinear_loss(*x, tau_plus=0.3, floor=floor)[0]
+            for x in ((query, keys, bilinear), (*shifted, wider))
+        )
         assert torch.allclose(before, after, atol=1e-4) == same
 
 
@@ -105,14 +122,21 @@ def test_a_crop_that_does_not_fit_is_named():
 
 
 def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
-    """Frames carry a number; a drawn transition must be one that happened, with its own episode's frames."""
+    """Frames carry a number; a drawn transition must be one that happened, with its own episode's
+    frames.
+    """
     replay, happened, number = control_frames.Replay(13, 1, size=1), {}, 0
     for length in (2, 5, 9, 4):
         seen = [number]
         replay.begin(torch.full((3, 1, 1), number, dtype=torch.uint8))
         for _ in range(length):
             number += 1
-            replay.add(torch.tensor([float(number)]), number / 2, 1.0, torch.full((3, 1, 1), number, dtype=torch.uint8))
+            replay.add(
+                torch.tensor([float(number)]),
+                number / 2,
+                1.0,
+                torch.full((3, 1, 1), number, dtype=torch.uint8),
+            )
             stack = ([seen[0]] * 3 + seen)[-3:]
             seen.append(number)
             happened[number] = (stack, ([seen[0]] * 3 + seen)[-3:])
@@ -127,7 +151,9 @@ def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
         assert batch.after[row, ::3, 0, 0].tolist() == after
         assert batch.reward[row] == action / 2
         drawn.add(action)
-    assert drawn == {int(a) for a, usable in zip(replay.action[:, 0], replay.usable, strict=True) if usable}
+    assert drawn == {
+        int(a) for a, usable in zip(replay.action[:, 0], replay.usable, strict=True) if usable
+    }
     assert len(replay) == len(drawn) >= 8
 
 
@@ -135,19 +161,26 @@ def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
 
 
 def test_squashed_actions_have_the_density_that_torch_gives_them():
-    mean, log_std = torch.randn(6, 2, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64).clamp(-1, 0.5)
+    mean, log_std = (
+        torch.randn(6, 2, dtype=torch.float64),
+        torch.randn(6, 2, dtype=torch.float64).clamp(-1, 0.5),
+    )
     noise = torch.randn(6, 2, dtype=torch.float64)
     action, log_pi = sac.squashed_gaussian(mean, log_std, noise)
     law = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
     assert torch.allclose(log_pi, law.log_prob(action).sum(1), atol=1e-8)
-    far, log_far = sac.squashed_gaussian(torch.full((1, 1), 40.0), torch.zeros(1, 1), torch.zeros(1, 1))
+    far, log_far = sac.squashed_gaussian(
+        torch.full((1, 1), 40.0), torch.zeros(1, 1), torch.zeros(1, 1)
+    )
     assert far == 1
     assert log_far.isfinite()
 
 
 def test_the_target_is_the_soft_bellman_equation():
     q, log_pi = torch.tensor([[3.0, 1.0], [2.0, 5.0]]), torch.tensor([-1.0, 0.5])
-    y = sac.bellman_target(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 0.0]), q, log_pi, torch.tensor(0.1), 0.9)
+    y = sac.bellman_target(
+        torch.tensor([0.5, 1.0]), torch.tensor([1.0, 0.0]), q, log_pi, torch.tensor(0.1), 0.9
+    )
     assert y.tolist() == pytest.approx([0.5 + 0.9 * (2.0 + 0.1), 1.0])
 
 
@@ -189,7 +222,9 @@ def test_the_actor_leaves_the_encoder_alone_and_the_copies_follow_at_their_rates
 
 
 class Dot(control_frames.Environment):
-    """A bright square on a line, to be pushed to the middle and held there; seen as frames of 25 pixels, 20 actions an episode."""
+    """A bright square on a line, to be pushed to the middle and held there; seen as frames of 25
+    pixels, 20 actions an episode.
+    """
 
     def __init__(self):
         self.task = SimpleNamespace(repeat=50, actions=1, lr=1e-3)
@@ -209,9 +244,19 @@ class Dot(control_frames.Environment):
 
 
 def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
-    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next test looks at its reference runs)."""
+    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next
+    test looks at its reference runs).
+    """
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
-    parameters = dict(tau_plus=0.1, positives=2, environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100, batch=32)
+    parameters = dict(
+        tau_plus=0.1,
+        positives=2,
+        environment_steps=25_000,
+        evaluate_every=25_000,
+        episodes=5,
+        initial=100,
+        batch=32,
+    )
     parameters |= dict(shrink=4, filters=8, layers=2, hidden=64, features=16)
     torch.manual_seed(0)  # as the store does
     run = Run(tmp_path, device=torch.device("cpu"))
@@ -226,7 +271,9 @@ class Stopped(Exception):
 
 
 def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
-    """Killed twice, in the middle of an episode: the run goes on from the end of the episode before."""
+    """Killed twice, in the middle of an episode: the run goes on from the end of the episode
+    before.
+    """
     steps_left = [10**9]
 
     class Killed(Dot):
@@ -239,9 +286,18 @@ def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Killed())
     monkeypatch.setattr(experiments, "CHECKPOINT_SECONDS", 0.0)
     parameters = dict(
-        tau_plus=0.1, positives=2, environment_steps=8_000, evaluate_every=2_000, episodes=2, initial=30, batch=8, capacity=90
+        tau_plus=0.1,
+        positives=2,
+        environment_steps=8_000,
+        evaluate_every=2_000,
+        episodes=2,
+        initial=30,
+        batch=8,
+        capacity=90,
     )
-    parameters = experiments.curl_sac.parameters(parameters | dict(shrink=4, filters=4, layers=2, hidden=16, features=8))
+    parameters = experiments.curl_sac.parameters(
+        parameters | dict(shrink=4, filters=4, layers=2, hidden=16, features=8)
+    )
 
     def call(folder):
         torch.manual_seed(0)
@@ -259,9 +315,19 @@ def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
 
 
 def test_the_agent_learned_cartpole_in_the_reference_runs():
-    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random policy, and rising from the untrained one."""
-    agents = [record for record in reference.records("night") if record["experiment"] == "control.curl_sac"]
-    biased = [record for record in agents if record["parameters"]["contrastive"] and record["parameters"]["tau_plus"] == 0]
+    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random
+    policy, and rising from the untrained one.
+    """
+    agents = [
+        record
+        for record in reference.records("night")
+        if record["experiment"] == "control.curl_sac"
+    ]
+    biased = [
+        record
+        for record in agents
+        if record["parameters"]["contrastive"] and record["parameters"]["tau_plus"] == 0
+    ]
     runs = [record["metrics"] for record in biased]
     assert len(runs) >= 5
     gains = torch.tensor([run["score"] - run["random"] for run in runs])
@@ -273,11 +339,26 @@ def test_the_agent_learned_cartpole_in_the_reference_runs():
 
 
 def test_the_share_explained_is_one_for_linear_targets_and_none_for_noise():
-    x, test = torch.randn(400, 5, generator=generator()), torch.randn(200, 5, generator=generator(1))
+    x, test = (
+        torch.randn(400, 5, generator=generator()),
+        torch.randn(200, 5, generator=generator(1)),
+    )
     weights = torch.randn(5, 3, generator=generator(2))
     still = torch.ones(400, 1)
-    assert experiments.explained(x, torch.cat([x @ weights, still], 1), test, torch.cat([test @ weights, still[:200]], 1)) > 0.999
-    assert abs(experiments.explained(x, torch.randn(400, 3, generator=generator(3)), test, torch.randn(200, 3))) < 0.1
+    assert (
+        experiments.explained(
+            x, torch.cat([x @ weights, still], 1), test, torch.cat([test @ weights, still[:200]], 1)
+        )
+        > 0.999
+    )
+    assert (
+        abs(
+            experiments.explained(
+                x, torch.randn(400, 3, generator=generator(3)), test, torch.randn(200, 3)
+            )
+        )
+        < 0.1
+    )
 
 
 # --- what is not there
@@ -288,7 +369,9 @@ def test_a_missing_simulator_and_a_missing_renderer_are_each_named_in_one_line(m
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(control_frames, "_backend", lambda: "")
     monkeypatch.setattr(control_frames.importlib.util, "find_spec", lambda name: object())
-    assert control_frames.problem().startswith("no frame can be rendered: neither EGL nor OSMesa works here; install one")
+    assert control_frames.problem().startswith(
+        "no frame can be rendered: neither EGL nor OSMesa works here; install one"
+    )
     monkeypatch.setattr(control_frames.importlib.util, "find_spec", lambda name: None)
     assert control_frames.problem().startswith("dm_control is not installed: `pip install")
     with pytest.raises(control_frames.Unavailable, match="dm_control is not installed"):
@@ -296,12 +379,23 @@ def test_a_missing_simulator_and_a_missing_renderer_are_each_named_in_one_line(m
     assert "\n" not in control_frames.problem()
 
 
-def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_passed_over(monkeypatch, tmp_path):
-    cells = json.loads((environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text())["cells"]
+def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_passed_over(
+    monkeypatch, tmp_path
+):
+    cells = json.loads(
+        (environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text()
+    )["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     program = f"from curlnb.data import control_frames\ncontrol_frames.problem = lambda: 'no screen at all'\n{code}"
-    about = {"CURLNB_DRY": "1", "CURLNB_RESULTS": str(tmp_path), "MPLBACKEND": "agg", "CURLNB_DEVICE": "cpu"}
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **about}, capture_output=True, text=True)
+    about = {
+        "CURLNB_DRY": "1",
+        "CURLNB_RESULTS": str(tmp_path),
+        "MPLBACKEND": "agg",
+        "CURLNB_DEVICE": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **about}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("no screen at all\n")
     (file,) = tmp_path.rglob("claims.csv")
@@ -314,27 +408,42 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     with monkeypatch.context() as without:
         without.setattr(control_frames, "_suite", unavailable)
         with pytest.raises(control_frames.Unavailable):
-            experiments.representation.call(Run(tmp_path), experiments.representation.parameters({"episodes": 1}), 0)
+            experiments.representation.call(
+                Run(tmp_path), experiments.representation.parameters({"episodes": 1}), 0
+            )
 
     def compute(*_: object) -> None:
         unavailable()
 
     monkeypatch.setattr(reference, "Store", lambda root: SimpleNamespace(run=compute))
-    record = {"experiment": "control.representation", "parameters": {}, "seed": 0, "metrics": {"r2": 0.5}, "machine": {}}
+    record = {
+        "experiment": "control.representation",
+        "parameters": {},
+        "seed": 0,
+        "metrics": {"r2": 0.5},
+        "machine": {},
+    }
     assert reference.recompute(record) == []
 
 
 def test_a_renderer_that_fails_is_named_in_one_line():
     pytest.importorskip("dm_control")
     program = "from curlnb.data import control_frames; print(control_frames.problem())"
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "MUJOCO_GL": "disabled"}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "MUJOCO_GL": "disabled"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no frame can be rendered with MUJOCO_GL=disabled: ")
     assert len(done.stdout.splitlines()) == 1
 
 
 def test_an_unknown_task_is_named():
-    with pytest.raises(ValueError, match="task 'cartpole' is unknown; use one of finger spin, cartpole swingup"):
+    with pytest.raises(
+        ValueError, match="task 'cartpole' is unknown; use one of finger spin, cartpole swingup"
+    ):
         control_frames.make("cartpole")
     with pytest.raises(ValueError, match="an episode of cartpole swingup has 125 actions, not 126"):
         control_frames.random_episodes("cartpole swingup", 1, 126)

@@ -1,6 +1,8 @@
-"""Every experiment runs on a GPU that nobody has (see `pretend_cuda`), and its training steps do not wait for it.
+"""Every experiment runs on a GPU that nobody has (see `pretend_cuda`), and its training steps do
+not wait for it.
 
-`pretend_cuda` replaces parts of torch, so both tests start this file as a script, in a process of its own, which prints what it found.
+`pretend_cuda` replaces parts of torch, so both tests start this file as a script, in a process of
+its own, which prints what it found.
 """
 
 import json
@@ -25,7 +27,8 @@ AT_MOST_ONCE_A_STEP = ("pack",)
 
 
 def cases() -> dict[str, list[dict[str, Any]]]:
-    """For each experiment, parameters that lead through its branches; one that is not named here runs with its defaults alone.
+    """For each experiment, parameters that lead through its branches; one that is not named here
+    runs with its defaults alone.
 
     All share one store, so that experiments on the same training find what another trained.
     """
@@ -36,8 +39,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "hard": {"tau_plus": 0.1, "beta": 1.0},
         "hard_consistent": {"beta": 1.0},
     }
-    image_training: list[dict[str, Any]] = [{"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES]
-    image_training += [{"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4} for name in images.SCHEDULES[1:]]
+    image_training: list[dict[str, Any]] = [
+        {"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES
+    ]
+    image_training += [
+        {"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4}
+        for name in images.SCHEDULES[1:]
+    ]
     image_training += [{"positives": name, "negatives": 3} for name in images.POSITIVES]
     image_training += [
         {"objective": "unbiased", "negatives": 3},
@@ -45,7 +53,11 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         {"bn_groups": 2},
     ]
     image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
-    image_training += [{"dataset": "stl10", "train_split": "train+unlabeled"}, {"dataset": "imagenet100"}, {"dataset": "quickdraw-mini"}]
+    image_training += [
+        {"dataset": "stl10", "train_split": "train+unlabeled"},
+        {"dataset": "imagenet100"},
+        {"dataset": "quickdraw-mini"},
+    ]
     image_training += [{"evaluate_on": "validation"}]
     image_training += [
         {"objective": own_objective},
@@ -53,9 +65,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         {"augmentation": own_augmentation},
         {"dataset": own_images()},
     ]
-    latent_training: list[dict[str, Any]] = [{"method": name, "tr_tasks": 2, "track": True} for name in latent.METHODS]
+    latent_training: list[dict[str, Any]] = [
+        {"method": name, "tr_tasks": 2, "track": True} for name in latent.METHODS
+    ]
     latent_training += [{"loss": name, "fresh": True} for name in latent.KINDS]
-    of_words = [{"encoder": name, "method": "untrained"} for name in latent_text.ENCODERS if name != "gru"]
+    of_words = [
+        {"encoder": name, "method": "untrained"} for name in latent_text.ENCODERS if name != "gru"
+    ]
     return {
         "images.simclr": [{}, *image_training, {"released_probe": True}],
         "images.surrogate": [{}, {"seed": 1}],
@@ -72,8 +88,15 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             {"tau_plus": 0.01, "optimizer": "sgd", "milestones": [0.5]},
         ],
         "graphs.infograph": [
-            *({"batch": 8, "objective": name, "beta": beta} for name in graphs.OBJECTIVES for beta in (0.0, 1.0)),
-            *({"batch": 8, "beta": 1.0, "tau_plus": 0.1, "weight_clip": clip} for clip in (None, "clamp")),
+            *(
+                {"batch": 8, "objective": name, "beta": beta}
+                for name in graphs.OBJECTIVES
+                for beta in (0.0, 1.0)
+            ),
+            *(
+                {"batch": 8, "beta": 1.0, "tau_plus": 0.1, "weight_clip": clip}
+                for clip in (None, "clamp")
+            ),
             {"batch": 8, "dataset": "IMDB-BINARY", "epochs": 0},
         ],
         "latent_images.curl": [
@@ -82,17 +105,44 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             {"flip": True, "share": 0.5, "precision": "bf16"},
             {"dataset": "cifar10-mini", "encoder": "vgg16_bn"},
         ],
-        "latent_text.curl": [*latent_training[:-1], *of_words, {"method": "quick_thoughts"}, {"words": 5, "evaluate_on": "dev"}],
-        "latent_text.reviews": [{}, {"method": "quick_thoughts", "evaluate_on": "validation"}, {"train_on": "wiki-mini"}],
+        "latent_text.curl": [
+            *latent_training[:-1],
+            *of_words,
+            {"method": "quick_thoughts"},
+            {"words": 5, "evaluate_on": "dev"},
+        ],
+        "latent_text.reviews": [
+            {},
+            {"method": "quick_thoughts", "evaluate_on": "validation"},
+            {"train_on": "wiki-mini"},
+        ],
         "sentences.quick_thoughts": [
-            *({"method": name, "evaluate_tasks": False, **takes.get(name, {})} for name in sentences.METHODS),
+            *(
+                {"method": name, "evaluate_tasks": False, **takes.get(name, {})}
+                for name in sentences.METHODS
+            ),
             {"method": "debiased", "tau_plus": 0.1, "floor": None, "evaluate_tasks": False},
-            {"method": "hard", "beta": 1.0, "weight_clip": "clamp", "diagonal": "zero", "sibling": "in", "evaluate_tasks": False},
+            {
+                "method": "hard",
+                "beta": 1.0,
+                "weight_clip": "clamp",
+                "diagonal": "zero",
+                "sibling": "in",
+                "evaluate_tasks": False,
+            },
             {"word_dim": 8, "tasks": ["TREC", "MSRP"]},
             {"tasks": ["MR"]},
         ],
-        "control.representation": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True, "shrink": 2}, {"epochs": 0}],
-        "control.curl_sac": [{}, {"positives": 2, "tau_plus": 0.1, "sphere_floor": True}, {"contrastive": False, "task": "walker walk"}],
+        "control.representation": [
+            {},
+            {"positives": 2, "tau_plus": 0.1, "sphere_floor": True, "shrink": 2},
+            {"epochs": 0},
+        ],
+        "control.curl_sac": [
+            {},
+            {"positives": 2, "tau_plus": 0.1, "sphere_floor": True},
+            {"contrastive": False, "task": "walker walk"},
+        ],
     }
 
 
@@ -102,7 +152,13 @@ def own_images() -> Any:
     from curlnb.data import datasets
 
     draws, labels = np.random.default_rng(0), [0, 1] * 8
-    return datasets.from_arrays(*(part for _ in range(2) for part in (draws.integers(0, 256, (16, 3, 32, 32), dtype=np.uint8), labels)))
+    return datasets.from_arrays(
+        *(
+            part
+            for _ in range(2)
+            for part in (draws.integers(0, 256, (16, 3, 32, 32), dtype=np.uint8), labels)
+        )
+    )
 
 
 def own_objective(pos: Any, neg: Any) -> Any:
@@ -129,7 +185,10 @@ def problems(folder: Path) -> Iterator[str]:
     from curlnb.runs.store import Store
 
     known, variants, store = {e.name: e for e in all_experiments()}, cases(), Store(folder)
-    yield from (f"{name} is in the list of cases, but there is no such experiment" for name in variants.keys() - known.keys())
+    yield from (
+        f"{name} is in the list of cases, but there is no such experiment"
+        for name in variants.keys() - known.keys()
+    )
     for name, experiment in known.items():
         steps = 0
         for given in variants.get(name, [{}]):
@@ -142,17 +201,22 @@ def problems(folder: Path) -> Iterator[str]:
                 except Exception as error:
                     yield f"{name} {given}: {type(error).__name__}: {error}"
             steps += watch.steps
-            yield from (f"{name} {given}: {fault} ({count} times)" for fault, count in watch.faults.items())
+            yield from (
+                f"{name} {given}: {fault} ({count} times)" for fault, count in watch.faults.items()
+            )
             for wait, count in watch.waits.items():
                 function = wait.partition(": ")[0].partition(" ")[2]
-                if function not in ALLOWED or (function in AT_MOST_ONCE_A_STEP and count > watch.steps):
+                if function not in ALLOWED or (
+                    function in AT_MOST_ONCE_A_STEP and count > watch.steps
+                ):
                     yield f"{name} {given}: {wait} ({count} times in {watch.steps} training steps)"
         if steps == 0:
             yield f"{name}: no optimiser took two steps, so no training step was watched; give it a case that does"
 
 
 def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
-    """Faults and waits, what should be found of each (nothing where it is in order), and a line of a training step with it.
+    """Faults and waits, what should be found of each (nothing where it is in order), and a line of
+    a training step with it.
 
     A line is given the weights x [4] on the GPU and a mask [4] there.
     """
@@ -161,9 +225,18 @@ def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
 
     on, mean = torch.device("cuda"), torch.Tensor.mean
     return {
-        "a tensor of the CPU meets one of the GPU": ("add: tensors of cuda:0 and of cpu meet", lambda x, m: x + torch.ones(4)),
-        "a matrix of the CPU": ("tensors of cuda:0 and of cpu meet", lambda x, m: x @ torch.ones(4, 4)),
-        "labels of the GPU index a tensor of the CPU": ("a tensor of cpu is indexed by one of cuda:0", lambda x, m: torch.ones(4)[m]),
+        "a tensor of the CPU meets one of the GPU": (
+            "add: tensors of cuda:0 and of cpu meet",
+            lambda x, m: x + torch.ones(4),
+        ),
+        "a matrix of the CPU": (
+            "tensors of cuda:0 and of cpu meet",
+            lambda x, m: x @ torch.ones(4, 4),
+        ),
+        "labels of the GPU index a tensor of the CPU": (
+            "a tensor of cpu is indexed by one of cuda:0",
+            lambda x, m: torch.ones(4)[m],
+        ),
         "a number of the CPU where none may be": (
             "stack: tensors of cuda:0 and of cpu meet",
             lambda x, m: torch.stack([mean(x), torch.ones(())]),
@@ -176,7 +249,10 @@ def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
             "a generator of cpu draws for cuda:0",
             lambda x, m: torch.rand(4, generator=torch.Generator(), device=on),
         ),
-        "a generator of the GPU": ("a generator of cuda:0 draws for cpu", lambda x, m: torch.randperm(4, generator=torch.Generator(on))),
+        "a generator of the GPU": (
+            "a generator of cuda:0 draws for cpu",
+            lambda x, m: torch.randperm(4, generator=torch.Generator(on)),
+        ),
         "numpy": ("numpy of a tensor of cuda:0", lambda x, m: x.detach().numpy()),
         "asarray": ("__array__ of a tensor of cuda:0", lambda x, m: np.asarray(x.detach())),
         "item": ("a value is read back", lambda x, m: mean(x).item()),
@@ -187,22 +263,44 @@ def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
         "cpu": ("values go to the CPU", lambda x, m: x.cpu()),
         "nonzero": ("the size of the result is read back", lambda x, m: m.nonzero()),
         "a mask": ("how many a boolean mask holds is read back", lambda x, m: x[m]),
-        "a mask of where to put": ("boolean mask", lambda x, m: torch.zeros(4, device=on).__setitem__(m, x[:2])),
-        "repeats": ("the size of the result is read back", lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long())),
+        "a mask of where to put": (
+            "boolean mask",
+            lambda x, m: torch.zeros(4, device=on).__setitem__(m, x[:2]),
+        ),
+        "repeats": (
+            "the size of the result is read back",
+            lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long()),
+        ),
         "a fresh copy": ("values come from the CPU", lambda x, m: torch.ones(4).to(on)),
         "a fresh number": ("values come from the CPU", lambda x, m: torch.tensor(1.0, device=on)),
         "indices of the CPU": ("indices come from the CPU", lambda x, m: x[torch.tensor([0, 1])]),
-        "a copy from pinned memory": ("", lambda x, m: torch.ones(4).pin_memory().to(on, non_blocking=True)),
+        "a copy from pinned memory": (
+            "",
+            lambda x, m: torch.ones(4).pin_memory().to(on, non_blocking=True),
+        ),
         "a number of the CPU": ("", lambda x, m: x * torch.ones(())),
         "a number under a mask": ("", lambda x, m: torch.zeros(4, device=on).__setitem__(m, 0.0)),
-        "repeats of a known number": ("", lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long(), output_size=2)),
-        "one-hot": ("", lambda x, m: x * torch.nn.functional.one_hot(torch.zeros((), dtype=torch.long, device=on), 4)),
-        "a generator of its own device": ("", lambda x, m: torch.rand(4, generator=torch.Generator(on), device=on)),
+        "repeats of a known number": (
+            "",
+            lambda x, m: torch.arange(4, device=on).repeat_interleave(m.long(), output_size=2),
+        ),
+        "one-hot": (
+            "",
+            lambda x, m: (
+                x * torch.nn.functional.one_hot(torch.zeros((), dtype=torch.long, device=on), 4)
+            ),
+        ),
+        "a generator of its own device": (
+            "",
+            lambda x, m: torch.rand(4, generator=torch.Generator(on), device=on),
+        ),
     }
 
 
 def found_of_planted(folder: Path) -> dict[str, list[str]]:
-    """What is found of each planted line, in two steps of `train` and a reading after them, which is in order."""
+    """What is found of each planted line, in two steps of `train` and a reading after them, which
+    is in order.
+    """
     import torch
     from pretend_cuda import watched
 
@@ -220,8 +318,20 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
                 line(model.weight[0], mask)
                 return model(torch.ones(len(samples), 4, device=samples.device)).mean(), {}
 
-            options: dict[str, Any] = {"samples": 4, "batch": 2, "epochs": 1, "seed": 0, "generator": torch.Generator(device)}
-            train(Run(folder / name, device=device), model, step, torch.optim.Adam(model.parameters(), fused=True), **options)
+            options: dict[str, Any] = {
+                "samples": 4,
+                "batch": 2,
+                "epochs": 1,
+                "seed": 0,
+                "generator": torch.Generator(device),
+            }
+            train(
+                Run(folder / name, device=device),
+                model,
+                step,
+                torch.optim.Adam(model.parameters(), fused=True),
+                **options,
+            )
             float(model.weight.detach().sum())
         found[name] = [*watch.faults, *watch.waits]
     return found
@@ -229,10 +339,20 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
 
 def on_the_pretended_gpu(what: str, folder: Path) -> Any:
     """What this file finds as a script in a process of its own."""
-    about = {"CURLNB_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "", "CURLNB_DRY": "1", "OMP_NUM_THREADS": "1", "CURLNB_THREADS": "1"}
-    about["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    about = {
+        "CURLNB_DEVICE": "cuda",
+        "CUDA_VISIBLE_DEVICES": "",
+        "CURLNB_DRY": "1",
+        "OMP_NUM_THREADS": "1",
+        "CURLNB_THREADS": "1",
+    }
+    about["PYTHONPATH"] = os.pathsep.join(
+        [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    )
     line = [sys.executable, __file__, what, str(folder)]
-    done = subprocess.run(line, env={**os.environ, **about}, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        line, env={**os.environ, **about}, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -242,11 +362,17 @@ def test_every_experiment_keeps_to_the_gpu_and_waits_for_it_in_no_training_step(
 
 
 def test_each_planted_fault_is_found_and_what_is_in_order_is_not(tmp_path):
-    expected, found = {name: words for name, (words, _) in planted().items()}, on_the_pretended_gpu("planted", tmp_path)
+    expected, found = (
+        {name: words for name, (words, _) in planted().items()},
+        on_the_pretended_gpu("planted", tmp_path),
+    )
     assert found.keys() == expected.keys()
     for name, words in expected.items():
         if words:
-            assert any(words in line and "test_devices.py" in line for line in found[name]), (name, found[name])
+            assert any(words in line and "test_devices.py" in line for line in found[name]), (
+                name,
+                found[name],
+            )
         else:
             assert found[name] == [], name
 
@@ -254,5 +380,9 @@ def test_each_planted_fault_is_found_and_what_is_in_order_is_not(tmp_path):
 if __name__ == "__main__":
     import pretend_cuda  # noqa: F401  (before curlnb)
 
-    whole = list(problems(Path(sys.argv[2]))) if sys.argv[1] == "experiments" else found_of_planted(Path(sys.argv[2]))
+    whole = (
+        list(problems(Path(sys.argv[2])))
+        if sys.argv[1] == "experiments"
+        else found_of_planted(Path(sys.argv[2]))
+    )
     print(json.dumps(whole))

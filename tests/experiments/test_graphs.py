@@ -1,4 +1,6 @@
-"""Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over nodes says, bad sets are named."""
+"""Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over
+nodes says, bad sets are named.
+"""
 
 import math
 import subprocess
@@ -18,10 +20,17 @@ from curlnb.experiments import graphs as family
 from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
 from curlnb.models.gin import GIN, InfoGraph
 
-TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}  # the paper's names
+TU = {
+    "PTC": "PTC_MR",
+    "IMDB-B": "IMDB-BINARY",
+    "IMDB-M": "IMDB-MULTI",
+    "REDDIT-B": "REDDIT-BINARY",
+}  # the paper's names
 
 
-def made(sizes=(3, 4, 1, 5), edges=((0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (8, 9), (9, 10)), labels=None):
+def made(
+    sizes=(3, 4, 1, 5), edges=((0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (8, 9), (9, 10)), labels=None
+):
     """A small set of graphs; the third has one node and no edge."""
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     both = graphs.undirected(torch.tensor(edges).T, len(batch))
@@ -32,7 +41,14 @@ def made(sizes=(3, 4, 1, 5), edges=((0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (8, 
 
 def many(n=30):
     """Random graphs, labelled by turns."""
-    return made([4] * n, [(4 * i + a, 4 * i + b) for i in range(n) for a, b in ((0, 1), (1, 2), (2, 3))[: 1 + i % 3]])
+    return made(
+        [4] * n,
+        [
+            (4 * i + a, 4 * i + b)
+            for i in range(n)
+            for a, b in ((0, 1), (1, 2), (2, 3))[: 1 + i % 3]
+        ],
+    )
 
 
 # --- data
@@ -48,8 +64,12 @@ def test_graphs_do_not_depend_on_their_company_or_on_the_order_of_nodes():
     assert torch.isfinite(together).all()  # the graph without edges too
     for graph in range(4):
         alone = data.subset(torch.tensor([graph]))
-        torch.testing.assert_close(encoder(alone.x, alone.edges, alone.batch, 1)[1][0], together[graph])
-    shuffle = torch.randperm(5, generator=torch.Generator().manual_seed(1)) + 8  # within the last graph
+        torch.testing.assert_close(
+            encoder(alone.x, alone.edges, alone.batch, 1)[1][0], together[graph]
+        )
+    shuffle = (
+        torch.randperm(5, generator=torch.Generator().manual_seed(1)) + 8
+    )  # within the last graph
     order = torch.cat([torch.arange(8), shuffle])
     number = order.argsort()
     moved = encoder(data.x[order], number[data.edges], data.batch[order], len(data))[1]
@@ -80,7 +100,9 @@ def test_subset_reorders_graphs_and_renumbers_edges():
 def test_the_loss_is_the_loop_over_nodes(beta, sign):
     data = made()
     scores = 3 * torch.randn(13, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    ours = losses.jsd_loss(scores, data.batch, beta=beta, weight_sign=sign, weight_clip="rescale").mean()
+    ours = losses.jsd_loss(
+        scores, data.batch, beta=beta, weight_sign=sign, weight_clip="rescale"
+    ).mean()
     torch.testing.assert_close(ours, looped_loss(scores, data.batch, beta=beta, sign=sign))
 
 
@@ -103,14 +125,18 @@ def test_effective_negatives_count_what_the_weights_leave():
     scores = torch.tensor([[9.0, 1.0, 1.0, 1.0], [1.0, 9.0, 1.0, 1.0]])
     assert effective_negatives(scores, own, 5.0) == pytest.approx(1)  # equal scores, equal weights
     scores = torch.tensor([[0.0, 500.0, 0.0, 0.0]])
-    assert effective_negatives(scores, torch.tensor([0]), 1.0, None) == pytest.approx(1 / 3)  # one counts
+    assert effective_negatives(scores, torch.tensor([0]), 1.0, None) == pytest.approx(
+        1 / 3
+    )  # one counts
     w = np.exp([2.0, 0, 0]) / np.exp([2.0, 0, 0]).sum()  # rescaled to 2, 0, 0
     expected = np.exp(-(w * np.log(w)).sum()) / 3
     assert effective_negatives(scores, torch.tensor([0]), 1.0) == pytest.approx(expected)
     # the clip sees what jsd_loss sees: its expectation under these weights is the loss's
     q = torch.tensor(w, dtype=torch.float32)
     loss = losses.jsd_loss(scores, torch.tensor([0]), beta=1.0, weight_clip="rescale")
-    torch.testing.assert_close(loss[0], math.log(2) + (q * F.softplus(scores[0, 1:])).sum() - 2 * math.log(2))
+    torch.testing.assert_close(
+        loss[0], math.log(2) + (q * F.softplus(scores[0, 1:])).sum() - 2 * math.log(2)
+    )
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
@@ -156,18 +182,26 @@ def test_every_objective_trains_and_is_measured(tmp_path, small, parameters):
     assert 0 < metrics["effective"] <= 1 + 1e-9
     assert ("loss" in metrics) == (parameters.get("epochs") != 0)
     if "align" in metrics:  # Appendix B.2's two terms
-        assert metrics["loss"] == pytest.approx(metrics["align"] + metrics["uniform"] - 2 * math.log(2), abs=1e-4)
+        assert metrics["loss"] == pytest.approx(
+            metrics["align"] + metrics["uniform"] - 2 * math.log(2), abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("stop_after", [1, 4])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch, stop_after):
-    resumes(infograph, tmp_path, {"batch": 8, "epochs": 2, "beta": 1.0}, monkeypatch, after=stop_after)
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
+    tmp_path, small, monkeypatch, stop_after
+):
+    resumes(
+        infograph, tmp_path, {"batch": 8, "epochs": 2, "beta": 1.0}, monkeypatch, after=stop_after
+    )
 
 
 def test_batches_hold_every_graph_once_and_none_is_alone():
     parts = batches(many(9), 4, seed=0)
     assert [len(part) for part in parts] == [4, 5]  # 4, 4 and 1
-    assert sorted(float(x) for part in parts for x in part.x[:, 0]) == sorted(float(x) for x in many(9).x[:, 0])
+    assert sorted(float(x) for part in parts for x in part.x[:, 0]) == sorted(
+        float(x) for x in many(9).x[:, 0]
+    )
     for size, n in ((1, 9), (4, 1)):
         with pytest.raises(ValueError, match="a batch needs at least 2 graphs to contrast"):
             batches(many(n), size, seed=0)
@@ -176,7 +210,10 @@ def test_batches_hold_every_graph_once_and_none_is_alone():
 def test_a_class_with_one_graph_is_named_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr(family, "_load", lambda name, device: made(labels=[0, 0, 0, 1]))
     monkeypatch.setattr(family, "train_by", lambda *a, **k: pytest.fail("trained first"))
-    with pytest.raises(ValueError, match="MUTAG has a class with 1 graphs, and 10 folds need 10 of each; use fewer folds"):
+    with pytest.raises(
+        ValueError,
+        match="MUTAG has a class with 1 graphs, and 10 folds need 10 of each; use fewer folds",
+    ):
         execute(infograph, tmp_path, {})
 
 
@@ -217,6 +254,8 @@ def test_svm_cross_validation_is_scikit_learns_nested_grid_search():
     x = torch.randn(60, 5, generator=g) + 0.8 * F.one_hot(y, 5)
     fold_seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(4)))
     search = GridSearchCV(SVC(), {"C": [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3]}, cv=5)
-    theirs = cross_val_score(search, x.numpy(), y.numpy(), cv=StratifiedKFold(10, shuffle=True, random_state=fold_seed))
+    theirs = cross_val_score(
+        search, x.numpy(), y.numpy(), cv=StratifiedKFold(10, shuffle=True, random_state=fold_seed)
+    )
     ours = svm_cross_validation(x, y, generator=torch.Generator().manual_seed(4))
     assert ours == pytest.approx((theirs.mean(), theirs.std()))

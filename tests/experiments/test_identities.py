@@ -1,4 +1,6 @@
-"""The committed runs are found: each record's identity is what the present parameters, their defaults and the data give."""
+"""The committed runs are found: each record's identity is what the present parameters, their
+defaults and the data give.
+"""
 
 import json
 

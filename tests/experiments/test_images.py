@@ -1,4 +1,6 @@
-"""The image experiment: every objective runs, bad settings are named, and a killed convolutional run goes on to the same bits."""
+"""The image experiment: every objective runs, bad settings are named, and a killed convolutional
+run goes on to the same bits.
+"""
 
 import pytest
 import torch
@@ -19,7 +21,14 @@ from curlnb.runs.sweep import sweep
         {"objective": "unbiased", "negatives": 5},
         {"objective": "debiased", "tau_plus": 0.1, "views": 3},
         {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "positives": "true"},
-        {"objective": "hard_consistent", "tau_plus": 0.1, "beta": 1.0, "bn_groups": 2, "released_probe": True, "monitor_every": 1},
+        {
+            "objective": "hard_consistent",
+            "tau_plus": 0.1,
+            "beta": 1.0,
+            "bn_groups": 2,
+            "released_probe": True,
+            "monitor_every": 1,
+        },
     ],
     ids=lambda p: p["objective"],
 )
@@ -31,14 +40,25 @@ def test_every_objective_trains_and_is_measured(tmp_path, monkeypatch, parameter
     assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
 
 
-def test_a_dry_sweep_takes_no_curve_from_a_run_that_ended_before_its_first_measurement(tmp_path, monkeypatch):
+def test_a_dry_sweep_takes_no_curve_from_a_run_that_ended_before_its_first_measurement(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("CURLNB_DRY", "1")  # one epoch: nothing is measured that comes every fifth
     monkeypatch.setattr("curlnb.runs.sweep._DRY_RUNS", {})
-    runs = sweep(simclr, [{"monitor_every": every} for every in (5, 1, 2)], seeds=1, store=Store(tmp_path), dataset=Noise(), epochs=20)
+    runs = sweep(
+        simclr,
+        [{"monitor_every": every} for every in (5, 1, 2)],
+        seeds=1,
+        store=Store(tmp_path),
+        dataset=Noise(),
+        epochs=20,
+    )
     assert [isinstance(curve, list) for curve in runs["knn_curve"]] == [False, True, False]
 
 
-def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(tmp_path, monkeypatch):
+def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("CURLNB_DRY", "1")
     store = Store(tmp_path)
     store.run(simclr, {"dataset": Noise()}, 0)
@@ -47,8 +67,13 @@ def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_
     assert list((tmp_path / "trained").glob("*.safetensors")) == trainings
     for kind in ("hinge", "logistic"):
         assert len(metrics[f"L_un_{kind}"]) == len(images.SCALES)
-        bounds = [(loss - metrics["tau"]) / (1 - metrics["tau"]) for loss in metrics[f"L_un_{kind}"]]
-        assert all(side <= bound + 1e-4 for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True))
+        bounds = [
+            (loss - metrics["tau"]) / (1 - metrics["tau"]) for loss in metrics[f"L_un_{kind}"]
+        ]
+        assert all(
+            side <= bound + 1e-4
+            for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True)
+        )
 
 
 def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
@@ -63,8 +88,12 @@ def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
-def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after):
-    """Channels-last weights and fused Adam: its moments must come back in the parameters' own memory layout."""
+def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(
+    tmp_path, monkeypatch, stop_after
+):
+    """Channels-last weights and fused Adam: its moments must come back in the parameters' own
+    memory layout.
+    """
     parameters = {
         "dataset": Noise(),
         "batch": 16,
@@ -80,18 +109,28 @@ def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(tm
 
 def test_objectives_are_the_losses_by_name():
     g = torch.Generator().manual_seed(0)
-    views = tuple(torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1) for _ in range(2))
+    views = tuple(
+        torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1) for _ in range(2)
+    )
     labels = torch.arange(8) % 3
     pos, neg = pairwise(*views)
     biased, _ = objective_loss(Contrast("biased"), views, labels, g)
     torch.testing.assert_close(biased, info_nce(pos, neg).mean())
-    same = (labels.repeat(2)[:, None] == labels.repeat(2)[None, :]) & (torch.arange(16)[:, None] % 8 != torch.arange(16) % 8)
+    same = (labels.repeat(2)[:, None] == labels.repeat(2)[None, :]) & (
+        torch.arange(16)[:, None] % 8 != torch.arange(16) % 8
+    )
     ideal, _ = objective_loss(Contrast("unbiased"), views, labels, g)
     full = torch.cat(views) @ torch.cat(views).T
     others = torch.arange(16)[:, None] % 8 != torch.arange(16) % 8
-    torch.testing.assert_close(ideal, unbiased(pos, full[others].view(16, 14), same[others].view(16, 14)).mean())
-    few, _ = objective_loss(Contrast("biased", negatives=5), views, labels, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(few, info_nce(pos, subsample(neg, 5, torch.Generator().manual_seed(1))).mean())
+    torch.testing.assert_close(
+        ideal, unbiased(pos, full[others].view(16, 14), same[others].view(16, 14)).mean()
+    )
+    few, _ = objective_loss(
+        Contrast("biased", negatives=5), views, labels, torch.Generator().manual_seed(1)
+    )
+    torch.testing.assert_close(
+        few, info_nce(pos, subsample(neg, 5, torch.Generator().manual_seed(1))).mean()
+    )
     assert positives(*views).shape == (16, 1)
 
 
@@ -116,9 +155,21 @@ def test_what_validates_and_loads_the_data_counts_in_the_code_digest():
     """Names used through a package, `datasets.holdout`, are followed to where they are written."""
     _, definitions, _ = source.graph_digest(source.resolved(simclr.function.__module__, "simclr"))
     reached = {definition.name for definition in definitions}
-    assert {"holdout", "load", "loss_and_clamped", "train", "_restore", "encoder", "released_probe", "view", "losses_of"} <= reached
+    assert {
+        "holdout",
+        "load",
+        "loss_and_clamped",
+        "train",
+        "_restore",
+        "encoder",
+        "released_probe",
+        "view",
+        "losses_of",
+    } <= reached
     assert not {"sweep", "claim", "quickdraw_page"} & reached
 
 
 def test_an_integer_given_for_a_fraction_is_the_same_run():
-    assert simclr.identity({"objective": "hard", "beta": 1}, 0) == simclr.identity({"objective": "hard", "beta": 1.0}, 0)
+    assert simclr.identity({"objective": "hard", "beta": 1}, 0) == simclr.identity(
+        {"objective": "hard", "beta": 1.0}, 0
+    )

@@ -1,4 +1,6 @@
-"""CURL on latent classes: how blocks and negatives are drawn, what the loss of blocks is, and that runs of equal cost are equal in cost."""
+"""CURL on latent classes: how blocks and negatives are drawn, what the loss of blocks is, and that
+runs of equal cost are equal in cost.
+"""
 
 import math
 
@@ -41,8 +43,12 @@ def test_blocks_are_distinct_samples_of_one_class_which_comes_with_its_share(siz
     for place in range(size):  # exchangeable: every place has the marginal, uniform over samples
         counts = torch.bincount(drawn[:, place], minlength=10)
         assert (counts - 2000).abs().max() < 4.5 * (20_000 * 0.09) ** 0.5
-    pairs = torch.bincount(drawn[labels[drawn[:, 0]] == 2, 0] * 10 + drawn[labels[drawn[:, 0]] == 2, 1], minlength=100)
-    assert (pairs[pairs > 0] - 20_000 * 0.4 / 12).abs().max() < 4.5 * (20_000 * 0.4 / 12) ** 0.5  # ordered pairs, uniform
+    pairs = torch.bincount(
+        drawn[labels[drawn[:, 0]] == 2, 0] * 10 + drawn[labels[drawn[:, 0]] == 2, 1], minlength=100
+    )
+    assert (pairs[pairs > 0] - 20_000 * 0.4 / 12).abs().max() < 4.5 * (
+        20_000 * 0.4 / 12
+    ) ** 0.5  # ordered pairs, uniform
     assert (pairs > 0).sum() == 12
 
 
@@ -52,13 +58,19 @@ def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_o
     for block in range(5):
         counts = torch.bincount(drawn[block].flatten(), minlength=5)
         assert counts[block] == 0
-        assert (counts[torch.arange(5) != block] - 3000).abs().max() < 4.5 * (12_000 * 3 / 16) ** 0.5
-    with pytest.raises(ValueError, match="1 block has no other block for a negative; use a larger batch"):
+        assert (counts[torch.arange(5) != block] - 3000).abs().max() < 4.5 * (
+            12_000 * 3 / 16
+        ) ** 0.5
+    with pytest.raises(
+        ValueError, match="1 block has no other block for a negative; use a larger batch"
+    ):
         sampling.other_blocks(1, 2, 1, generator())
 
 
 def test_blocks_of_the_anchors_class_serve_as_negatives_since_the_marginal_holds_them():
-    """Footnote 7 reuses blocks without a mask: with n classes a negative is of the anchor's class once in about n draws."""
+    """Footnote 7 reuses blocks without a mask: with n classes a negative is of the anchor's class
+    once in about n draws.
+    """
     labels = torch.arange(400) % 4
     drawn = sampling.blocks(sampling.class_index(labels), 2000, 2, generator(), largest=100)
     partner = sampling.other_blocks(2000, 2, 4, generator(1))
@@ -91,17 +103,25 @@ def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_average
             rest = [q for q in range(3) if q != p]
             mean = {j: sum(z[j, q] for q in rest) / 2 for j in range(4)}
             v = [float(z[i, p] @ (mean[i] - mean[int(j)])) for j in partner[i, p]]
-            total += max(0.0, 1 + max(-x for x in v)) if kind == "hinge" else math.log2(1 + sum(math.exp(-x) for x in v))
+            total += (
+                max(0.0, 1 + max(-x for x in v))
+                if kind == "hinge"
+                else math.log2(1 + sum(math.exp(-x) for x in v))
+            )
     assert float(curl_block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
 
 
 def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
     z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
     torch.testing.assert_close(leave_one_out(z), z.flip(1))
-    negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]  # [6, 3, 2, 4]: as if these had been drawn
+    negative = z[
+        sampling.other_blocks(6, 1, 3, generator(2))[:, 0]
+    ]  # [6, 3, 2, 4]: as if these had been drawn
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
-    torch.testing.assert_close(fresh_block_loss(z, negative), torch.cat([one_way, other_way]).mean())
+    torch.testing.assert_close(
+        fresh_block_loss(z, negative), torch.cat([one_way, other_way]).mean()
+    )
 
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
@@ -115,7 +135,11 @@ def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_
         own = (labels == labels[i]).nonzero()[:, 0]
         for j in own:
             v = s[i, j] - s[i, sets]  # [sets, k]
-            value = (1 - v.amin(1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(1))
+            value = (
+                (1 - v.amin(1)).clamp_min(0)
+                if kind == "hinge"
+                else torch.log2(1 + (-v).exp().sum(1))
+            )
             exact += float(value.mean()) / len(own) / 12
     found = mean_loss(sampled_similarities(x, labels, negatives=k, generator=g, draws=400), kind)
     assert found == pytest.approx(exact, rel=0.03)
@@ -125,7 +149,9 @@ def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
-    """Lemma 4.3 on the distribution of the points themselves: L_sup^mu <= (L_un - tau)/(1 - tau), here with classes of one size."""
+    """Lemma 4.3 on the distribution of the points themselves: L_sup^mu <= (L_un - tau)/(1 - tau),
+    here with classes of one size.
+    """
     g = generator(4)
     for scale in (0.1, 0.5, 1.0, 2.0):
         labels = torch.arange(200) % 8
@@ -142,24 +168,42 @@ def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_
     x = torch.randn(3, 4, generator=g)[labels] + torch.randn(60, 4, generator=g)
     best = best_scale_loss(x, labels, kind=kind, seed=0)
     assert best == best_scale_loss(8 * x, labels, kind=kind, seed=0)
-    assert best <= min(1.001, mean_loss(sampled_similarities(30 * x, labels, negatives=1, generator=g), kind))
+    assert best <= min(
+        1.001, mean_loss(sampled_similarities(30 * x, labels, negatives=1, generator=g), kind)
+    )
 
 
 # --- runs
 
 
-def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_method_and_share(tmp_path, monkeypatch):
+def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_method_and_share(
+    tmp_path, monkeypatch
+):
     """150 images, batches of 30: five updates an epoch on thirty images each, whatever is varied."""
     original, seen = latent_images.image_world, []
 
     def counting(*args, **options):
         world = original(*args, **options)
-        return world._replace(inputs=lambda samples, g: seen.append(len(samples)) or world.inputs(samples, g))
+        return world._replace(
+            inputs=lambda samples, g: seen.append(len(samples)) or world.inputs(samples, g)
+        )
 
     monkeypatch.setattr(latent_images, "image_world", counting)
-    for varied in ({"block": 4}, {"block": 9}, {"negatives": 10}, {"method": "supervised"}, {"share": 0.2}, {"loss": "hinge"}, {}):
+    for varied in (
+        {"block": 4},
+        {"block": 9},
+        {"negatives": 10},
+        {"method": "supervised"},
+        {"share": 0.2},
+        {"loss": "hinge"},
+        {},
+    ):
         seen.clear()
-        execute(curl, tmp_path / str(varied), {"dataset": Noise(150), "batch": 30, "epochs": 2, **varied})
+        execute(
+            curl,
+            tmp_path / str(varied),
+            {"dataset": Noise(150), "batch": 30, "epochs": 2, **varied},
+        )
         assert seen == [30] * 10, varied
 
 
@@ -177,7 +221,11 @@ def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_met
 def test_every_method_trains_and_is_measured_dry(tmp_path, monkeypatch, parameters):
     monkeypatch.setenv("CURLNB_DRY", "1")
     metrics = execute(curl, tmp_path, TINY | parameters)
-    assert all(0 <= metrics[f"{kind}_{name}"] <= 1 for kind in ("mu", "mu5", "few") for name in ("avg2", "avg5", "top1", "top5"))
+    assert all(
+        0 <= metrics[f"{kind}_{name}"] <= 1
+        for kind in ("mu", "mu5", "few")
+        for name in ("avg2", "avg5", "top1", "top5")
+    )
     assert ("head_top1" in metrics) == (parameters.get("method") == "supervised")
     assert ("tr_avg2" in metrics and "tr_top1" in metrics) == bool(parameters.get("tr_tasks"))
     assert ("train_loss" in metrics) == (parameters.get("method") != "untrained")
@@ -185,8 +233,12 @@ def test_every_method_trains_and_is_measured_dry(tmp_path, monkeypatch, paramete
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6])
 @pytest.mark.parametrize("method", ["curl", "supervised"])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after, method):
-    whole = resumes(curl, tmp_path, TINY | {"method": method, "track": True}, monkeypatch, after=stop_after)
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
+    tmp_path, monkeypatch, stop_after, method
+):
+    whole = resumes(
+        curl, tmp_path, TINY | {"method": method, "track": True}, monkeypatch, after=stop_after
+    )
     assert len(whole["track_un"]) == len(whole["track_sup"]) == 1 + TINY["epochs"]
 
 
@@ -208,18 +260,31 @@ def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
 
 
 def test_representations_have_a_hundred_numbers_as_in_the_paper():
-    for name, shape in (("small", (1, 28, 28)), ("small", (3, 32, 32)), ("vgg16", (3, 32, 32)), ("cnn", (1, 28, 28))):
-        assert representation_network(name, torch.Size(shape)).eval()(torch.randn(2, *shape)).shape == (2, 100)
+    for name, shape in (
+        ("small", (1, 28, 28)),
+        ("small", (3, 32, 32)),
+        ("vgg16", (3, 32, 32)),
+        ("cnn", (1, 28, 28)),
+    ):
+        assert representation_network(name, torch.Size(shape)).eval()(
+            torch.randn(2, *shape)
+        ).shape == (2, 100)
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"method": "curled"}, "method 'curled' is unknown; use one of curl, supervised, untrained"),
+        (
+            {"method": "curled"},
+            "method 'curled' is unknown; use one of curl, supervised, untrained",
+        ),
         ({"loss": "squared"}, "loss 'squared' is unknown; use one of logistic, hinge"),
         ({"negatives": 0}, "negatives and block must be at least 1, got 0 and 1"),
         ({"block": 6}, "a batch of 12 holds less than two blocks of 7 points"),
-        ({"block": 4, "batch": 20, "share": 0.5}, "a class has 2 training samples, a block needs 5"),
+        (
+            {"block": 4, "batch": 20, "share": 0.5},
+            "a class has 2 training samples, a block needs 5",
+        ),
         ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
     ],
 )

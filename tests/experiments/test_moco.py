@@ -1,4 +1,6 @@
-"""MoCo against formulas in float64: the queue, the slow network, the loss; keys without gradient; a resumed run to the same bits."""
+"""MoCo against formulas in float64: the queue, the slow network, the loss; keys without gradient; a
+resumed run to the same bits.
+"""
 
 import pytest
 import torch
@@ -46,7 +48,9 @@ def test_the_key_network_is_the_exponential_average_of_the_query_network():
     for step in range(5):
         with torch.no_grad():
             for parameter in model.query.parameters():
-                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)))
+                parameter.add_(
+                    torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step))
+                )
         momentum_update(model.key, model.query, 1 - momentum)
         for name, parameter in model.query.named_parameters():
             oracle[name] = momentum * oracle[name] + (1 - momentum) * parameter.detach().double()
@@ -63,7 +67,14 @@ def test_the_loss_is_the_formula_over_the_queue(tau_plus, beta):
         up = torch.exp(q[row].double() @ k[row].double() / t)
         down = torch.exp(keys.double() @ q[row].double() / t)
         mean = (down ** (1 + beta)).sum() / (down**beta).sum()
-        g = max((mean - tau_plus * up) / (1 - tau_plus), torch.exp(torch.tensor(-1 / t, dtype=torch.float64))) if tau_plus else mean
+        g = (
+            max(
+                (mean - tau_plus * up) / (1 - tau_plus),
+                torch.exp(torch.tensor(-1 / t, dtype=torch.float64)),
+            )
+            if tau_plus
+            else mean
+        )
         assert value == pytest.approx(float(-torch.log(up / (up + 20 * g))), rel=1e-5)
 
 
@@ -75,30 +86,54 @@ def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, monkeypatch):
     assert k.grad is None
     assert keys.grad is None
     models = []
-    monkeypatch.setattr(moco, "train_by", lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]})
-    execute(moco_v2, tmp_path, {"dataset": Noise(), "batch": 8, "queue": 16, "size": 16, "bn_groups": 2})
+    monkeypatch.setattr(
+        moco,
+        "train_by",
+        lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]},
+    )
+    execute(
+        moco_v2, tmp_path, {"dataset": Noise(), "batch": 8, "queue": 16, "size": 16, "bn_groups": 2}
+    )
     model, step = models[0]
     model.train()
     step(torch.arange(8))[0].backward()
     assert all(p.grad is None for p in model.key.parameters())
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for name, p in model.query.named_parameters() if "weight" in name)
+    assert all(
+        p.grad is not None and p.grad.abs().sum() > 0
+        for name, p in model.query.named_parameters()
+        if "weight" in name
+    )
 
 
 def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch):
-    """What shuffling is for: with split batch norm, the images that a query shares statistics with are not those that its key does."""
+    """What shuffling is for: with split batch norm, the images that a query shares statistics with
+    are not those that its key does.
+    """
     models = []
-    monkeypatch.setattr(moco, "train_by", lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]})
+    monkeypatch.setattr(
+        moco,
+        "train_by",
+        lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]},
+    )
     seen = {"query": [], "key": []}
-    execute(moco_v2, tmp_path, {"dataset": Noise(), "batch": 16, "queue": 32, "size": 16, "bn_groups": 4})
+    execute(
+        moco_v2,
+        tmp_path,
+        {"dataset": Noise(), "batch": 16, "queue": 32, "size": 16, "bn_groups": 4},
+    )
     model, step = models[0]
     for name in seen:
-        getattr(model, name).register_forward_hook(lambda module, inputs, out, name=name: seen[name].append(out[1].detach()))
+        getattr(model, name).register_forward_hook(
+            lambda module, inputs, out, name=name: seen[name].append(out[1].detach())
+        )
     step(torch.arange(16))
     (query,), (key,) = seen["query"], seen["key"]
     model.enqueue(query[:0], torch.arange(0))
     kept = model.keys[:16]
     assert model.owner[:16].tolist() == list(range(16))
-    order = [int((key == row).all(1).nonzero()[0]) for row in kept]  # where each image's key was computed
+    order = [
+        int((key == row).all(1).nonzero()[0]) for row in kept
+    ]  # where each image's key was computed
     assert sorted(order) == list(range(16))
     same_group = [place // 4 == image // 4 for image, place in enumerate(order)]
     assert not all(same_group)
@@ -106,8 +141,19 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after):
-    """Queue, owners, place and the slow network come back, or the losses after the resumption would differ."""
-    parameters = {"dataset": Noise(), "batch": 8, "queue": 20, "epochs": 2, "size": 16, "bn_groups": 2, "beta": 0.2, "momentum": 0.9}
+    """Queue, owners, place and the slow network come back, or the losses after the resumption would
+    differ.
+    """
+    parameters = {
+        "dataset": Noise(),
+        "batch": 8,
+        "queue": 20,
+        "epochs": 2,
+        "size": 16,
+        "bn_groups": 2,
+        "beta": 0.2,
+        "momentum": 0.9,
+    }
     parameters |= {"mix_hardest": 6, "mixed": 4, "mixed_with_query": 2, "cosine": True}
     resumes(moco_v2, tmp_path, parameters, monkeypatch, after=stop_after)
 
@@ -125,20 +171,30 @@ def test_mixed_negatives_lie_between_the_hardest_keys_and_never_nearer_the_query
     eighth = neg.topk(8, 1).values[:, -1:]
     assert (eighth > 0).all()  # scaling to unit length then only brings a mixture nearer
     assert (scores >= eighth - 1e-5).all()
-    nearest = ((1 + neg.amax(1)) / 2).sqrt()  # half the angle to the hardest key is as near as a query's mixture may come
+    nearest = (
+        (1 + neg.amax(1)) / 2
+    ).sqrt()  # half the angle to the hardest key is as near as a query's mixture may come
     assert (scores[:, 200:] <= nearest[:, None] + 1e-5).all()
     assert mixed_negatives(q, neg, keys, 0, 0, 0, g) is None
 
 
 def test_weighting_negatives_costs_no_multiplication_of_embeddings_and_mixing_some():
-    """robinson2021, Appendix D, on Kalantidis et al. (2020): counted over the loss and its gradient for 4 queries, 50 keys and d = 6."""
+    """robinson2021, Appendix D, on Kalantidis et al. (2020): counted over the loss and its gradient
+    for 4 queries, 50 keys and d = 6.
+    """
 
     def multiplications(beta=0.0, mixed=0):
         q, keys = unit(4, 6, seed=1).requires_grad_(), unit(50, 6, seed=2)
         with FlopCounterMode(display=False) as counted:
             pos, neg = query_key_similarities(q, unit(4, 6, seed=3), keys)
-            more = mixed_negatives(q.detach(), neg.detach(), keys, 8, mixed, 0, torch.Generator().manual_seed(0))
-            every = neg if more is None else torch.cat([neg, query_key_similarities(q, unit(4, 6, seed=3), more)[1]], 1)
+            more = mixed_negatives(
+                q.detach(), neg.detach(), keys, 8, mixed, 0, torch.Generator().manual_seed(0)
+            )
+            every = (
+                neg
+                if more is None
+                else torch.cat([neg, query_key_similarities(q, unit(4, 6, seed=3), more)[1]], 1)
+            )
             losses.hard(pos, every, beta=beta, tau_plus=0.1).mean().backward()
         return counted.get_total_flops()
 
@@ -149,7 +205,9 @@ def test_weighting_negatives_costs_no_multiplication_of_embeddings_and_mixing_so
 def test_rates_fall_along_half_a_cosine_or_by_steps():
     assert rate(2.0, 0.0, cosine=True) == 2.0
     assert rate(2.0, 0.5, cosine=True) == pytest.approx(1.0)
-    assert [rate(1.0, done, milestones=[0.5, 0.75]) for done in (0, 0.49, 0.5, 0.75, 0.99)] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
+    assert [
+        rate(1.0, done, milestones=[0.5, 0.75]) for done in (0, 0.49, 0.5, 0.75, 0.99)
+    ] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
     with pytest.raises(ValueError, match="shares of the training in"):
         rate(1.0, 0.0, milestones=[120, 160])
     with pytest.raises(ValueError, match="optimiser 'lars' is unknown; use one of adam, sgd"):
@@ -160,8 +218,14 @@ def test_rates_fall_along_half_a_cosine_or_by_steps():
     ("parameters", "message"),
     [
         ({"queue": 16, "batch": 20}, "queue is 16, smaller than a batch of 20"),
-        ({"queue": 20, "batch": 20, "momentum": 1.0}, r"momentum is 1.0: the key network needs one in \[0, 1\)"),
-        ({"queue": 20, "batch": 20, "mixed": 4}, "mix_hardest is 0: 4 \\+ 0 negatives are mixed of 1 to 20 keys"),
+        (
+            {"queue": 20, "batch": 20, "momentum": 1.0},
+            r"momentum is 1.0: the key network needs one in \[0, 1\)",
+        ),
+        (
+            {"queue": 20, "batch": 20, "mixed": 4},
+            "mix_hardest is 0: 4 \\+ 0 negatives are mixed of 1 to 20 keys",
+        ),
         ({"queue": 20, "batch": 20, "mixed": 4, "mix_hardest": 21}, "mix_hardest is 21: 4"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Contrastive multiview coding: colours against formulas in float64, the loss in both directions, the bank, ImageNet-100's folder."""
+"""Contrastive multiview coding: colours against formulas in float64, the loss in both directions,
+the bank, ImageNet-100's folder.
+"""
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ def unit(*shape, seed=0):
 
 def lab_of(red, green, blue):
     """CIE 15 and IEC 61966-2-1, written out in Python's floats."""
-    linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in (red, green, blue)]
+    linear = [
+        ((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in (red, green, blue)
+    ]
     matrix = [(0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505)]
     ratio = [sum(m * c for m, c in zip(row, linear, strict=True)) / sum(row) for row in matrix]
     x, y, z = (r ** (1 / 3) if r > 216 / 24389 else (24389 / 27 * r + 16) / 116 for r in ratio)
@@ -28,10 +32,21 @@ def lab_of(red, green, blue):
 
 def test_colours_agree_with_the_formulas_and_with_known_values():
     g = torch.Generator().manual_seed(0)
-    rgb = torch.cat([torch.rand(50, 3, generator=g), 0.05 * torch.rand(50, 3, generator=g), torch.zeros(1, 3), torch.ones(1, 3)])
+    rgb = torch.cat(
+        [
+            torch.rand(50, 3, generator=g),
+            0.05 * torch.rand(50, 3, generator=g),
+            torch.zeros(1, 3),
+            torch.ones(1, 3),
+        ]
+    )
     expected = torch.tensor([lab_of(*colour) for colour in rgb.double().tolist()])
-    torch.testing.assert_close(lab(rgb[:, :, None, None])[:, :, 0, 0], expected, atol=2e-3, rtol=1e-5)
-    torch.testing.assert_close(lab(rgb.double()[:, :, None, None])[:, :, 0, 0], expected.double(), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        lab(rgb[:, :, None, None])[:, :, 0, 0], expected, atol=2e-3, rtol=1e-5
+    )
+    torch.testing.assert_close(
+        lab(rgb.double()[:, :, None, None])[:, :, 0, 0], expected.double(), atol=1e-6, rtol=1e-6
+    )
     known = {
         (1, 1, 1): (100, 0, 0),
         (1, 0, 0): (53.24, 80.09, 67.20),
@@ -40,7 +55,9 @@ def test_colours_agree_with_the_formulas_and_with_known_values():
     }
     for colour, value in known.items():  # as they stand in tables of sRGB's primaries
         found = lab(torch.tensor(colour, dtype=torch.float32)[None, :, None, None])[0, :, 0, 0]
-        torch.testing.assert_close(found, torch.tensor(value, dtype=torch.float32), atol=0.05, rtol=0)
+        torch.testing.assert_close(
+            found, torch.tensor(value, dtype=torch.float32), atol=0.05, rtol=0
+        )
 
 
 def test_views_fill_their_range_and_grey_has_no_colour():
@@ -48,8 +65,12 @@ def test_views_fill_their_range_and_grey_has_no_colour():
     corners = torch.cartesian_prod(*3 * [torch.tensor([0.0, 1.0])])
     light, colour = views(torch.cat([torch.rand(500, 3, generator=g), corners])[:, :, None, None])
     assert (light.min(), light.max()) == (pytest.approx(-1, abs=1e-3), pytest.approx(1, abs=1e-3))
-    torch.testing.assert_close(colour.amin(0).flatten(), torch.tensor([-1.0, -1.0]), atol=1e-3, rtol=0)
-    torch.testing.assert_close(colour.amax(0).flatten(), torch.tensor([1.0, 1.0]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        colour.amin(0).flatten(), torch.tensor([-1.0, -1.0]), atol=1e-3, rtol=0
+    )
+    torch.testing.assert_close(
+        colour.amax(0).flatten(), torch.tensor([1.0, 1.0]), atol=1e-3, rtol=0
+    )
     grey = torch.linspace(0, 1, 9)[:, None, None, None].expand(-1, 3, 1, 1)
     light, colour = views(grey)
     assert (light.flatten().diff() > 0).all()
@@ -59,17 +80,24 @@ def test_views_fill_their_range_and_grey_has_no_colour():
 @pytest.mark.parametrize(("tau_plus", "t"), [(0.0, 0.07), (0.01, 0.5)])
 def test_the_loss_is_the_formula_in_both_directions(tau_plus, t):
     light, colour = unit(6, 8, seed=1), unit(6, 8, seed=2)
-    for anchors, others, (pos, neg) in zip((light, colour), (colour, light), in_batch(light, colour), strict=True):
+    for anchors, others, (pos, neg) in zip(
+        (light, colour), (colour, light), in_batch(light, colour), strict=True
+    ):
         loss = contrastive_loss(pos, neg, temperature=t, tau_plus=tau_plus)
         for i, value in enumerate(loss.tolist()):
             e = torch.exp(others.double() @ anchors[i].double() / t)
             mean = (e.sum() - e[i]) / 5
-            g = max((mean - tau_plus * e[i]) / (1 - tau_plus), torch.exp(torch.tensor(-1 / t, dtype=torch.float64)))
+            g = max(
+                (mean - tau_plus * e[i]) / (1 - tau_plus),
+                torch.exp(torch.tensor(-1 / t, dtype=torch.float64)),
+            )
             assert value == pytest.approx(float(-torch.log(e[i] / (e[i] + 5 * g))), rel=2e-5)
 
 
 def test_the_bank_gives_each_anchor_negatives_of_the_other_view_but_never_its_own_image():
-    light, colour, bank = (x.requires_grad_() for x in (unit(4, 8, seed=1), unit(4, 8, seed=2), unit(2, 5, 8, seed=3)))
+    light, colour, bank = (
+        x.requires_grad_() for x in (unit(4, 8, seed=1), unit(4, 8, seed=2), unit(2, 5, 8, seed=3))
+    )
     samples = torch.tensor([3, 0, 4, 2])
     found = from_bank(light, colour, bank, samples, 400, torch.Generator().manual_seed(0))
     for view, (anchor, (pos, neg)) in enumerate(zip((light, colour), found, strict=True)):
@@ -81,7 +109,9 @@ def test_the_bank_gives_each_anchor_negatives_of_the_other_view_but_never_its_ow
             assert nearest.values.max() < 1e-6
             counts = torch.bincount(nearest.indices, minlength=5)
             assert counts[own] == 0
-            assert (counts[others] > 60).all()  # 100 expected, and 60 is 4.6 standard deviations away
+            assert (
+                counts[others] > 60
+            ).all()  # 100 expected, and 60 is 4.6 standard deviations away
     sum(pos.sum() + neg.sum() for pos, neg in found).backward()
     assert light.grad is not None
     assert colour.grad is not None
@@ -98,12 +128,18 @@ def test_the_bank_moves_half_way_to_new_embeddings_and_others_stay():
         torch.testing.assert_close(model.bank[view].double(), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("parameters", [{"tau_plus": 0.01}, {"bank": True, "negatives": 30, "optimizer": "sgd", "milestones": [0.5]}])
+@pytest.mark.parametrize(
+    "parameters",
+    [{"tau_plus": 0.01}, {"bank": True, "negatives": 30, "optimizer": "sgd", "milestones": [0.5]}],
+)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, parameters):
     parameters = {"dataset": Noise(), "batch": 10, "epochs": 2, "size": 16} | parameters
     whole = resumes(cmc, tmp_path, parameters, monkeypatch, after=3)
     assert len(whole["floor"]) == len(multiview.FLOORS)
-    assert all(0 <= whole[name] <= 1 for name in ("linear", "linear_top5", "linear_light", "linear_colour", "knn", "clamped"))
+    assert all(
+        0 <= whole[name] <= 1
+        for name in ("linear", "linear_top5", "linear_light", "linear_colour", "knn", "clamped")
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +147,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkey
     [
         ({"bank": True}, "negatives is None with bank=True: a bank needs a number of negatives"),
         ({"negatives": 100}, "negatives is 100 with bank=False"),
-        ({"dataset": Noise(200, "quickdraw-mini")}, "quickdraw-mini has 1 channel: contrastive multiview coding needs colour"),
+        (
+            {"dataset": Noise(200, "quickdraw-mini")},
+            "quickdraw-mini has 1 channel: contrastive multiview coding needs colour",
+        ),
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
@@ -131,7 +170,9 @@ class TestImageNet100:
             for number, name in enumerate(imagenet100.classes()):
                 (path / split / name).mkdir(parents=True)
                 for picture in range(each):
-                    Image.new("RGB", (300, 520), (number, picture, 0)).save(path / split / name / f"{picture}.JPEG", quality=95)
+                    Image.new("RGB", (300, 520), (number, picture, 0)).save(
+                        path / split / name / f"{picture}.JPEG", quality=95
+                    )
         return path
 
     def test_a_folder_becomes_labelled_squares(self, tmp_path, monkeypatch):
@@ -144,7 +185,10 @@ class TestImageNet100:
 
     def test_what_is_missing_is_named_in_one_line(self, tmp_path, monkeypatch):
         monkeypatch.delenv("CURLNB_IMAGENET", raising=False)
-        with pytest.raises(DataError, match="imagenet100 needs an ImageNet folder, which cannot be fetched: set CURLNB_IMAGENET"):
+        with pytest.raises(
+            DataError,
+            match="imagenet100 needs an ImageNet folder, which cannot be fetched: set CURLNB_IMAGENET",
+        ):
             imagenet100.load("train")
         monkeypatch.setenv("CURLNB_IMAGENET", str(self.folder(tmp_path)))
         name = imagenet100.classes()[3]
@@ -152,7 +196,9 @@ class TestImageNet100:
         with pytest.raises(DataError, match=r"0\.JPEG is no readable picture"):
             imagenet100.load("test")
         (tmp_path / "val" / name / "0.JPEG").unlink()
-        with pytest.raises(DataError, match=f"no pictures in .*{name}; CURLNB_IMAGENET must hold all 100 classes"):
+        with pytest.raises(
+            DataError, match=f"no pictures in .*{name}; CURLNB_IMAGENET must hold all 100 classes"
+        ):
             imagenet100.load("test")
         with pytest.raises(DataError, match="imagenet100 has no split 'val', but train, test"):
             imagenet100.load("val")

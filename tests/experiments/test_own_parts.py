@@ -1,4 +1,6 @@
-"""Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is refused in one line where it does not fit."""
+"""Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is
+refused in one line where it does not fit.
+"""
 
 import functools
 import inspect
@@ -22,7 +24,12 @@ from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
 TINY = {"dataset": Noise(24), "batch": 8, "epochs": 1, "size": 16}
-OTHERS = {"objective": "hard", "encoder": "resnet18", "augmentation": "simclr", "dataset": Noise(24)}
+OTHERS = {
+    "objective": "hard",
+    "encoder": "resnet18",
+    "augmentation": "simclr",
+    "dataset": Noise(24),
+}
 
 
 def info_nce_by_hand(pos, neg):
@@ -43,11 +50,15 @@ def other_encoder(channels):
 
 
 def noisy(images, generator):
-    return (images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)).clamp(0, 1)
+    return (
+        images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)
+    ).clamp(0, 1)
 
 
 def noisier(images, generator):
-    return (images + 0.3 * torch.rand(images.shape, generator=generator, device=images.device)).clamp(0, 1)
+    return (
+        images + 0.3 * torch.rand(images.shape, generator=generator, device=images.device)
+    ).clamp(0, 1)
 
 
 PARTS = [
@@ -60,12 +71,17 @@ PARTS = [
 
 @pytest.mark.parametrize(("name", "part", "another"), PARTS, ids=[name for name, *_ in PARTS])
 def test_an_own_part_trains_in_a_sweep_and_counts_in_the_key(tmp_path, name, part, another):
-    keys = {simclr.key(TINY | {name: value}, 0) for value in (part, another, TINY.get(name, OTHERS[name]))}
+    keys = {
+        simclr.key(TINY | {name: value}, 0)
+        for value in (part, another, TINY.get(name, OTHERS[name]))
+    }
     assert len(keys) == 3
     trainings = {simclr.training_key(TINY | {name: value}, 0) for value in (part, another)}
     assert len(trainings) == 2
     fixed = {key: value for key, value in TINY.items() if key != name}
-    found = sweep(simclr, {name: [part, another]}, seeds=1, store=Store(tmp_path), workers=0, **fixed)
+    found = sweep(
+        simclr, {name: [part, another]}, seeds=1, store=Store(tmp_path), workers=0, **fixed
+    )
     assert len(found) == 2
     assert found["loss"].notna().all()
     assert found["linear"].between(0, 1).all()
@@ -74,7 +90,10 @@ def test_an_own_part_trains_in_a_sweep_and_counts_in_the_key(tmp_path, name, par
 def test_own_parts_of_every_kind_go_to_worker_processes(tmp_path):
     parts = TINY | {name: part for name, part, _ in PARTS}
     here, elsewhere = (
-        sweep(simclr, seeds=2, store=Store(tmp_path / f"{workers}"), workers=workers, **parts).drop(columns="seconds") for workers in (0, 2)
+        sweep(simclr, seeds=2, store=Store(tmp_path / f"{workers}"), workers=workers, **parts).drop(
+            columns="seconds"
+        )
+        for workers in (0, 2)
     )
     assert elsewhere.equals(here)
 
@@ -92,10 +111,21 @@ def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
     assert record["parameters"]["encoder"] == place
     by_name = store.find(surrogate, TINY | {"encoder": place}, 0)
     assert by_name["metrics"] == record["metrics"]
-    assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"], "a reference run is checked and computed again by it"
-    assert list(sweep(surrogate, [TINY | {"encoder": encoders.resnet9}], seeds=1, store=store)["encoder"]) == [place]
-    for wrong in ("curlnb.models.encoders:resnet99", "curlnb.models.encoders:torch", "curlnb.models.encoders:SimCLR", "curlnb.nowhere:f"):
-        with pytest.raises(StoreError, match=f"{wrong} is no function of the package: give its module and name"):
+    assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"], (
+        "a reference run is checked and computed again by it"
+    )
+    assert list(
+        sweep(surrogate, [TINY | {"encoder": encoders.resnet9}], seeds=1, store=store)["encoder"]
+    ) == [place]
+    for wrong in (
+        "curlnb.models.encoders:resnet99",
+        "curlnb.models.encoders:torch",
+        "curlnb.models.encoders:SimCLR",
+        "curlnb.nowhere:f",
+    ):
+        with pytest.raises(
+            StoreError, match=f"{wrong} is no function of the package: give its module and name"
+        ):
             store.run(surrogate, TINY | {"encoder": wrong}, 0)
 
 
@@ -104,7 +134,15 @@ def test_a_wrapper_of_a_function_of_the_package_is_a_part_of_its_own():
     def narrow(channels):
         return linear_encoder(channels)
 
-    assert len({simclr.identity({"encoder": part}, 0) for part in (encoders.resnet9, narrow, linear_encoder)}) == 3
+    assert (
+        len(
+            {
+                simclr.identity({"encoder": part}, 0)
+                for part in (encoders.resnet9, narrow, linear_encoder)
+            }
+        )
+        == 3
+    )
     assert as_json(narrow, digests=False) == "resnet9"
     assert as_json(encoders.resnet9, digests=False) == "curlnb.models.encoders:resnet9"
     nowhere = {}
@@ -122,7 +160,8 @@ def test_changed_code_of_a_part_is_another_run():
 
 def test_an_own_loss_that_says_what_a_named_one_does_gives_its_numbers(tmp_path):
     own, named = (
-        execute(simclr, tmp_path / name, TINY | {"objective": part}) for name, part in (("own", info_nce_by_hand), ("named", "biased"))
+        execute(simclr, tmp_path / name, TINY | {"objective": part})
+        for name, part in (("own", info_nce_by_hand), ("named", "biased"))
     )
     assert own["loss"] == pytest.approx(named["loss"], rel=1e-5)
 
@@ -138,7 +177,9 @@ def test_a_name_draws_nothing_more_than_it_did():
 
 def test_the_trial_of_an_encoder_leaves_no_trace():
     def make(channels):
-        return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 14 * 14, 6))
+        return nn.Sequential(
+            nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 14 * 14, 6)
+        )
 
     made, dim = own_parts.make_encoder(make, 3, 16)
     assert dim == 6
@@ -155,7 +196,12 @@ def test_own_parts_reach_the_experiments_that_share_the_training(tmp_path):
 
 
 def test_other_experiments_take_what_is_natural_there(tmp_path):
-    queue = TINY | {"queue": 16, "bn_groups": 1, "objective": sigmoid_loss, "encoder": linear_encoder}
+    queue = TINY | {
+        "queue": 16,
+        "bn_groups": 1,
+        "objective": sigmoid_loss,
+        "encoder": linear_encoder,
+    }
     assert execute(moco_v2, tmp_path / "moco", queue)["loss"] > 0
     latent = {"dataset": Noise(40), "batch": 12, "epochs": 1, "encoder": linear_encoder}
     assert 0 <= execute(curl, tmp_path / "curl", latent)["mu_avg2"] <= 1
@@ -176,16 +222,31 @@ def test_more_than_two_views_each_get_the_augmentation(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"objective": sigmoid_loss, "beta": 1.0}, "an objective of your own takes neither tau_plus nor beta, got 0.0 and 1.0"),
+        (
+            {"objective": sigmoid_loss, "beta": 1.0},
+            "an objective of your own takes neither tau_plus nor beta, got 0.0 and 1.0",
+        ),
         (
             {"objective": lambda pos, neg: neg},
             r"objective <lambda> gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
         ),
-        ({"objective": lambda pos, neg: 1.0}, "objective <lambda> gives a float: it must give the loss of each anchor"),
-        ({"encoder": lambda channels: nn.AdaptiveAvgPool2d(2)}, r"gives torch.float32 \[2, 3, 2, 2\] for 2 images: it must give features"),
+        (
+            {"objective": lambda pos, neg: 1.0},
+            "objective <lambda> gives a float: it must give the loss of each anchor",
+        ),
+        (
+            {"encoder": lambda channels: nn.AdaptiveAvgPool2d(2)},
+            r"gives torch.float32 \[2, 3, 2, 2\] for 2 images: it must give features",
+        ),
         ({"encoder": lambda channels: "resnet"}, "gives a str: it must give a torch.nn.Module"),
-        ({"augmentation": lambda images, generator: images[:4]}, r"it must give a float tensor \[8, 3, h, w\] in \[0, 1\]"),
-        ({"augmentation": "randaugment"}, "augmentation 'randaugment' is unknown; use 'simclr' or a function"),
+        (
+            {"augmentation": lambda images, generator: images[:4]},
+            r"it must give a float tensor \[8, 3, h, w\] in \[0, 1\]",
+        ),
+        (
+            {"augmentation": "randaugment"},
+            "augmentation 'randaugment' is unknown; use 'simclr' or a function",
+        ),
     ],
     ids=range(7),
 )

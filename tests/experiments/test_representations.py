@@ -1,4 +1,6 @@
-"""Pictures of a representation: the training is SimCLR's, the numbers beside the pictures agree with scikit-learn and with loops."""
+"""Pictures of a representation: the training is SimCLR's, the numbers beside the pictures agree
+with scikit-learn and with loops.
+"""
 
 import json
 
@@ -28,11 +30,21 @@ from curlnb.runs.store import Store
 def points(n=60, d=5, classes=4, spread=0.7, seed=0):
     g = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % classes
-    return torch.randn(classes, d, generator=g)[labels] + spread * torch.randn(n, d, generator=g), labels
+    return torch.randn(classes, d, generator=g)[labels] + spread * torch.randn(
+        n, d, generator=g
+    ), labels
 
 
 def test_the_encoder_is_simclrs_own_and_the_record_is_small(tmp_path):
-    parameters = {"dataset": Noise(60), "objective": "hard", "tau_plus": 0.1, "beta": 1.0, "batch": 16, "epochs": 2, "size": 16}
+    parameters = {
+        "dataset": Noise(60),
+        "objective": "hard",
+        "tau_plus": 0.1,
+        "beta": 1.0,
+        "batch": 16,
+        "epochs": 2,
+        "size": 16,
+    }
     seen = Store(tmp_path).run(look, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
     plain = Store(tmp_path).run(simclr, parameters, 3)["metrics"]
     for name in ("knn", "linear", "loss", "clamped"):
@@ -45,7 +57,9 @@ def test_neighbourhoods_agree_with_scikit_learn_and_a_loop():
     x, labels = points()
     for cosine, metric in ((True, "cosine"), (False, "euclidean")):
         found = neighbourhood(x, labels, cosine=cosine)
-        assert found["silhouette"] == pytest.approx(silhouette_score(x.double().numpy(), labels.numpy(), metric=metric), abs=1e-4)
+        assert found["silhouette"] == pytest.approx(
+            silhouette_score(x.double().numpy(), labels.numpy(), metric=metric), abs=1e-4
+        )
     distance = torch.cdist(normalize(x.double(), dim=1), normalize(x.double(), dim=1))
     right = 0.0
     for i in range(len(x)):
@@ -58,21 +72,29 @@ def test_neighbourhoods_agree_with_scikit_learn_and_a_loop():
 
 def test_a_class_of_one_point_has_no_width_of_its_own():
     x, labels = points(9, classes=4)
-    assert neighbourhood(x, labels)["silhouette"] == pytest.approx(silhouette_score(x.double(), labels, metric="cosine"), abs=1e-4)
+    assert neighbourhood(x, labels)["silhouette"] == pytest.approx(
+        silhouette_score(x.double(), labels, metric="cosine"), abs=1e-4
+    )
 
 
 def test_histograms_are_those_of_all_pairs():
     x, labels = points(40)
     found = similarity_histograms(x, labels)
     unit = normalize(x.double(), dim=1)
-    pairs = [(float(unit[i] @ unit[j]), bool(labels[i] == labels[j])) for i in range(40) for j in range(i)]
+    pairs = [
+        (float(unit[i] @ unit[j]), bool(labels[i] == labels[j]))
+        for i in range(40)
+        for j in range(i)
+    ]
     for name, same in (("same", True), ("different", False)):
         values = torch.tensor([value for value, agree in pairs if agree == same])
         expected = torch.histc(values, BINS, -1, 1) / len(values)
         assert torch.tensor(found[name]).sum() == pytest.approx(1, abs=2e-3)
         torch.testing.assert_close(torch.tensor(found[name]), expected, atol=1e-3, rtol=0)
         assert found[f"mean_{name}"] == pytest.approx(float(values.mean()), abs=1e-4)
-    assert found["auc"] == pytest.approx(roc_auc_score([agree for _, agree in pairs], [value for value, _ in pairs]), abs=2e-3)
+    assert found["auc"] == pytest.approx(
+        roc_auc_score([agree for _, agree in pairs], [value for value, _ in pairs]), abs=2e-3
+    )
 
 
 def test_overlap_of_histograms():
@@ -86,7 +108,9 @@ def test_separate_classes_do_not_overlap_and_random_labels_do():
     x, labels = points(200, d=8, spread=0.01)
     apart, mixed = (
         similarity_histograms(x, labels),
-        similarity_histograms(x, labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))]),
+        similarity_histograms(
+            x, labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
+        ),
     )
     assert apart["overlap"] == 0
     assert apart["auc"] == pytest.approx(1, abs=1e-3)
@@ -108,13 +132,17 @@ def test_the_hardest_negatives_are_the_most_similar_of_the_batch_and_counted_by_
             top_share.append(float(same[s.argsort(descending=True)[:5]].float().mean()))
             all_share.append(float(same.float().mean()))
             for beta, own in zip(BETAS, weights, strict=True):
-                own.append(float(torch.exp(beta * s / 0.5)[same].sum() / torch.exp(beta * s / 0.5).sum()))
+                own.append(
+                    float(torch.exp(beta * s / 0.5)[same].sum() / torch.exp(beta * s / 0.5).sum())
+                )
     assert found["false_hardest"] == pytest.approx(sum(top_share) / 40, abs=1e-4)
     assert found["false_uniform"] == pytest.approx(sum(all_share) / 40, abs=1e-4)
     assert found["false_weight"] == pytest.approx([sum(own) / 40 for own in weights], abs=2e-4)
     assert found["false_weight"][0] == pytest.approx(found["false_uniform"], abs=2e-4)
     batch = set(order[:20].tolist())
-    for anchor, hard, random in zip(found["picture_anchors"], found["picture_hardest"], found["picture_random"], strict=True):
+    for anchor, hard, random in zip(
+        found["picture_anchors"], found["picture_hardest"], found["picture_random"], strict=True
+    ):
         others = torch.tensor(sorted(batch - {anchor}))
         expected = others[(unit[others] @ unit[anchor]).argsort(descending=True)[:5]].tolist()
         assert hard == expected
@@ -138,13 +166,25 @@ def test_the_first_of_each_class_are_alike_many():
 
 
 def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):
-    """t-SNE's places turn over with the last bit; accuracies beside them must still agree everywhere."""
+    """t-SNE's places turn over with the last bit; accuracies beside them must still agree
+    everywhere.
+    """
     from curlnb.companion import reference
 
-    old = {"experiment": "representations.look", "parameters": {}, "seed": 0, "machine": {"cpu": "one"}}
+    old = {
+        "experiment": "representations.look",
+        "parameters": {},
+        "seed": 0,
+        "machine": {"cpu": "one"},
+    }
     old["metrics"] = {"linear": 0.5, "features_silhouette": -0.1, "picture_tsne": [[1, 2]]}
-    fresh = {"machine": {"cpu": "one"}, "metrics": {"linear": 0.51, "features_silhouette": -0.12, "picture_tsne": [[7, 0]]}}
-    monkeypatch.setattr(reference, "Store", lambda root: type("Empty", (), {"run": lambda *a: fresh})())
+    fresh = {
+        "machine": {"cpu": "one"},
+        "metrics": {"linear": 0.51, "features_silhouette": -0.12, "picture_tsne": [[7, 0]]},
+    }
+    monkeypatch.setattr(
+        reference, "Store", lambda root: type("Empty", (), {"run": lambda *a: fresh})()
+    )
     assert len(reference.recompute(old)) == 3
     fresh["machine"] = {"cpu": "another"}
     assert reference.recompute(old) == []

@@ -1,4 +1,6 @@
-"""Books and tasks are what they claim to be, quick-thoughts is its formula, SentEval's protocol is scikit-learn's logistic regression."""
+"""Books and tasks are what they claim to be, quick-thoughts is its formula, SentEval's protocol is
+scikit-learn's logistic regression.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,15 @@ from curlnb import losses
 from curlnb.data import datasets, texts
 from curlnb.data.datasets import DataError
 from curlnb.evaluation import sentence_tasks
-from curlnb.experiments.sentences import TwoEncoders, batches_of, columns, encoders, neighbour_loss, next_sentence, quick_thoughts
+from curlnb.experiments.sentences import (
+    TwoEncoders,
+    batches_of,
+    columns,
+    encoders,
+    neighbour_loss,
+    next_sentence,
+    quick_thoughts,
+)
 from curlnb.models.gru import encode
 from curlnb.runs.store import Store
 
@@ -20,27 +30,48 @@ from curlnb.runs.store import Store
 
 
 def scores_of(size: int, seed: int = 0) -> Tensor:
-    return 3 * torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return 3 * torch.randn(
+        size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def test_biased_with_the_released_options_is_the_released_softmax() -> None:
-    # Logeswaran and Lee's code: scores with a zero diagonal, targets 1/2 for each neighbour, 1 at the ends, cross-entropy.
+    # Logeswaran and Lee's code: scores with a zero diagonal, targets 1/2 for each neighbour, 1 at
+    # the ends, cross-entropy.
     scores, size = scores_of(9), 9
-    target = torch.diag(torch.ones(size - 1, dtype=torch.float64), 1) + torch.diag(torch.ones(size - 1, dtype=torch.float64), -1)
+    target = torch.diag(torch.ones(size - 1, dtype=torch.float64), 1) + torch.diag(
+        torch.ones(size - 1, dtype=torch.float64), -1
+    )
     target /= target.sum(1, keepdim=True)
     released = -(target * scores.clone().fill_diagonal_(0).log_softmax(1)).sum(1).mean()
     ours, _ = neighbour_loss(scores, torch.zeros(size), diagonal="zero", sibling="in")
     assert float(ours) == pytest.approx(float(released), abs=1e-12)
     quick, _ = neighbour_loss(scores, torch.zeros(size), sibling="in")
     assert float(quick) == pytest.approx(
-        float(-(target * scores.clone().fill_diagonal_(-torch.inf).log_softmax(1).nan_to_num(neginf=0)).sum(1).mean())
+        float(
+            -(
+                target
+                * scores.clone().fill_diagonal_(-torch.inf).log_softmax(1).nan_to_num(neginf=0)
+            )
+            .sum(1)
+            .mean()
+        )
     )
 
 
 @pytest.mark.parametrize(
-    ("tau_plus", "beta", "clip"), [(0.0, 0.0, None), (0.01, 0.0, None), (0.0, 2.0, "rescale"), (0.05, 1.0, "clamp"), (0.05, 1.0, None)]
+    ("tau_plus", "beta", "clip"),
+    [
+        (0.0, 0.0, None),
+        (0.01, 0.0, None),
+        (0.0, 2.0, "rescale"),
+        (0.05, 1.0, "clamp"),
+        (0.05, 1.0, None),
+    ],
 )
-def test_the_objective_is_its_formula_in_a_loop(tau_plus: float, beta: float, clip: str | None) -> None:
+def test_the_objective_is_its_formula_in_a_loop(
+    tau_plus: float, beta: float, clip: str | None
+) -> None:
     size, own = 8, torch.tensor([0, 0, 0, 0, 0, 1, 1, 2])
     scores = scores_of(size, 1)
     negative = columns(own)[2][0]
@@ -57,8 +88,12 @@ def test_the_objective_is_its_formula_in_a_loop(tau_plus: float, beta: float, cl
         if not near:
             continue  # the only sentence of its book in the batch
         others = scores[i, [k for k in range(size) if k != i and k not in near]]
-        g = ((mean(others) - tau_plus * mean(scores[i, near])) / (1 - tau_plus)).clamp_min(float(torch.tensor(-1.0).exp()))
-        each = [-torch.log(scores[i, j].exp() / (scores[i, j].exp() + (size - 3) * g)) for j in near]
+        g = ((mean(others) - tau_plus * mean(scores[i, near])) / (1 - tau_plus)).clamp_min(
+            float(torch.tensor(-1.0).exp())
+        )
+        each = [
+            -torch.log(scores[i, j].exp() / (scores[i, j].exp() + (size - 3) * g)) for j in near
+        ]
         total.append(torch.stack(each).mean())
     ours, about = neighbour_loss(scores, own, tau_plus=tau_plus, beta=beta, weight_clip=clip)
     assert float(ours) == pytest.approx(float(torch.stack(total).mean()), abs=1e-10)
@@ -81,7 +116,8 @@ def test_neighbours_are_of_one_book_and_no_sentence_is_its_own_negative() -> Non
 
 
 def test_without_a_floor_an_anchor_that_knows_its_neighbours_has_no_loss() -> None:
-    # tau+ mean e^v above mean e^s makes g negative: the trouble of robinson2021's text runs, and what the floor hides
+    # tau+ mean e^v above mean e^s makes g negative: the trouble of robinson2021's text runs, and
+    # what the floor hides
     scores = torch.zeros(6, 6)
     scores[torch.arange(5), torch.arange(1, 6)] = scores[torch.arange(1, 6), torch.arange(5)] = 12.0
     loss, about = neighbour_loss(scores, torch.zeros(6), tau_plus=0.5, beta=1.0, floor=None)
@@ -96,13 +132,22 @@ def test_debiased_uses_both_neighbours_as_the_librarys_extra_positives() -> None
     middle = 3
     others = scores[middle, [0, 1, 5, 6]][None]
     pair = scores[middle, [2, 4]][None]
-    expected = [losses.debiased(pair[:, j], others, tau_plus=0.02, temperature=1.0, extra_pos=pair) for j in (0, 1)]
+    expected = [
+        losses.debiased(pair[:, j], others, tau_plus=0.02, temperature=1.0, extra_pos=pair)
+        for j in (0, 1)
+    ]
     _, near, negative = columns(torch.zeros(7))
     assert scores[middle, negative[0, middle]].tolist() == others[0].tolist()
     assert near[:, middle].tolist() == [2, 4]
     full = [
         losses.debiased(
-            scores[middle, [j]], scores[[middle]], tau_plus=0.02, temperature=1.0, extra_pos=pair, mask=negative[0, [middle]], n_eff=4
+            scores[middle, [j]],
+            scores[[middle]],
+            tau_plus=0.02,
+            temperature=1.0,
+            extra_pos=pair,
+            mask=negative[0, [middle]],
+            n_eff=4,
         )
         for j in (2, 4)
     ]
@@ -115,7 +160,9 @@ def test_debiased_uses_both_neighbours_as_the_librarys_extra_positives() -> None
 def two_classes(n: int = 300, d: int = 6) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    return x, (x[:, 0] + 0.8 * torch.randn(n, generator=generator, dtype=torch.float64) > 0.3).long()
+    return x, (
+        x[:, 0] + 0.8 * torch.randn(n, generator=generator, dtype=torch.float64) > 0.3
+    ).long()
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -130,11 +177,15 @@ def test_logistic_is_scikit_learns_for_every_fold_and_strength(classes: int) -> 
     ours = sentence_tasks.logistic(x, y, weight, C, classes=classes, tolerance=1e-9)
     for fit in range(3):
         kept = weight[:, fit] > 0
-        oracle = LogisticRegression(C=float(C[fit]), tol=1e-10, max_iter=5000).fit(x[kept].numpy(), y[kept].numpy())
+        oracle = LogisticRegression(C=float(C[fit]), tol=1e-10, max_iter=5000).fit(
+            x[kept].numpy(), y[kept].numpy()
+        )
         coefficients = np.concatenate([oracle.coef_, oracle.intercept_[:, None]], 1)
         np.testing.assert_allclose(ours[:, :, fit].numpy(), coefficients, atol=2e-4)
     same = sentence_tasks.logistic(x.float(), y, weight.float(), C.float(), classes=classes)
-    assert (sentence_tasks.predictions(same, x.float()) == sentence_tasks.predictions(ours, x)).float().mean() > 0.995
+    assert (
+        sentence_tasks.predictions(same, x.float()) == sentence_tasks.predictions(ours, x)
+    ).float().mean() > 0.995
 
 
 def test_nested_cross_validation_is_the_simple_loop() -> None:
@@ -145,13 +196,21 @@ def test_nested_cross_validation_is_the_simple_loop() -> None:
     fold = sentence_tasks.folds(y, count)
 
     def right(train: Tensor, test: Tensor, C: float) -> Tensor:
-        model = LogisticRegression(C=C, tol=1e-9, max_iter=5000).fit(x[train].numpy(), y[train].numpy())
+        model = LogisticRegression(C=C, tol=1e-9, max_iter=5000).fit(
+            x[train].numpy(), y[train].numpy()
+        )
         return torch.from_numpy(model.predict(x[test].numpy())) == y[test]
 
     outer, inner = [], []
     for a in range(count):
         held = [
-            np.mean([float(right((fold != a) & (fold != b), fold == b, C).float().mean()) for b in range(count) if b != a])
+            np.mean(
+                [
+                    float(right((fold != a) & (fold != b), fold == b, C).float().mean())
+                    for b in range(count)
+                    if b != a
+                ]
+            )
             for C in strengths
         ]
         inner.append(max(held))
@@ -166,7 +225,9 @@ def test_folds_are_stratified_and_every_sample_is_tested_once() -> None:
     fold = sentence_tasks.folds(y, 10)
     assert fold.bincount().tolist() == [6] * 10
     assert [int(y[fold == a].sum()) for a in range(10)] == [4] * 10
-    with pytest.raises(ValueError, match="30 folds need 30 samples of every class, the smallest has 20"):
+    with pytest.raises(
+        ValueError, match="30 folds need 30 samples of every class, the smallest has 20"
+    ):
         sentence_tasks.folds(y, 30)
     with pytest.raises(ValueError, match=r"inner must lie in 1\.\.3"):
         sentence_tasks.cross_validated(torch.zeros(60, 2), y, count=4, inner=4)
@@ -177,7 +238,9 @@ def test_a_task_with_a_test_set_and_the_measures_of_pairs() -> None:
     score = sentence_tasks.train_test(x[:200], y[:200], x[200:], y[200:], count=5, inner=5)
     assert 0.65 < score.accuracy < 0.95
     assert 0.65 < score.dev < 0.95
-    assert sentence_tasks.pair_features(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 2.0]])).tolist() == [[2.0, 4.0, 3.0, -4.0]]
+    assert sentence_tasks.pair_features(
+        torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 2.0]])
+    ).tolist() == [[2.0, 4.0, 3.0, -4.0]]
     named, truth = torch.tensor([1, 1, 1, 0, 0]), torch.tensor([1, 1, 0, 1, 0])
     assert sentence_tasks.f1(named, truth) == pytest.approx(2 / 3)  # precision 2/3, recall 2/3
     assert sentence_tasks.f1(torch.zeros(5), torch.zeros(5)) == 0.0
@@ -195,13 +258,30 @@ def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     "options",
     [
         {"method": "biased", "tasks": ("MR", "TREC", "MSRP")},
-        {"method": "hard", "beta": 2.0, "tau_plus": 0.01, "diagonal": "zero", "sibling": "in", "tasks": ("MR",)},
-        {"method": "debiased", "tau_plus": 0.01, "word_dim": 7, "vocabulary": 30, "tasks": ("MPQA",)},
+        {
+            "method": "hard",
+            "beta": 2.0,
+            "tau_plus": 0.01,
+            "diagonal": "zero",
+            "sibling": "in",
+            "tasks": ("MR",),
+        },
+        {
+            "method": "debiased",
+            "tau_plus": 0.01,
+            "word_dim": 7,
+            "vocabulary": 30,
+            "tasks": ("MPQA",),
+        },
         {"method": "mean", "tasks": ("TREC",), "word_dim": 7},
     ],
 )
-def test_the_experiment_runs_and_names_its_measures(tmp_path: Path, dry: None, options: dict) -> None:
-    record = Store(tmp_path).run(quick_thoughts, {"hidden": 5, "folds": 3, "inner": 2, **options}, 0)
+def test_the_experiment_runs_and_names_its_measures(
+    tmp_path: Path, dry: None, options: dict
+) -> None:
+    record = Store(tmp_path).run(
+        quick_thoughts, {"hidden": 5, "folds": 3, "inner": 2, **options}, 0
+    )
     assert record is not None
     assert json.loads(json.dumps(record)) == json.loads(json.dumps(record))
     for task in options["tasks"]:
@@ -230,19 +310,33 @@ def test_training_moves_f_and_g_and_trained_words_get_gradients(dry: None) -> No
 
 def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.MonkeyPatch) -> None:
     books = datasets.synthetic_text("books-mini", "train", articles=1, each=12)
-    f, g = torch.eye(12), torch.eye(12).roll(-1, 0).roll(2, 0)  # g of a sentence points to the one before it
-    monkeypatch.setattr("curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, g], 1))
+    f, g = (
+        torch.eye(12),
+        torch.eye(12).roll(-1, 0).roll(2, 0),
+    )  # g of a sentence points to the one before it
+    monkeypatch.setattr(
+        "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, g], 1)
+    )
     assert next_sentence(torch.nn.Identity(), books, 30, 12) == 1.0
-    monkeypatch.setattr("curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, f], 1))
-    assert next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1  # all scores alike: one in eleven by chance
+    monkeypatch.setattr(
+        "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, f], 1)
+    )
+    assert (
+        next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1
+    )  # all scores alike: one in eleven by chance
 
 
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
-    with pytest.raises(ValueError, match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books"):
+    with pytest.raises(
+        ValueError,
+        match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books",
+    ):
         batches_of(144, 400)
     with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):
         batches_of(144, 3)
-    with pytest.raises(ValueError, match="method 'debiassed' is unknown; use one of biased, debiased"):
+    with pytest.raises(
+        ValueError, match="method 'debiassed' is unknown; use one of biased, debiased"
+    ):
         Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
     with pytest.raises(ValueError, match="method 'biased' takes no tau_plus"):
         Store(tmp_path).run(quick_thoughts, {"tau_plus": 0.1}, 0)

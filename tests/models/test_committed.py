@@ -1,4 +1,6 @@
-"""The committed encoders are what they say: the files, the recipe, and a score that can be checked in seconds."""
+"""The committed encoders are what they say: the files, the recipe, and a score that can be checked
+in seconds.
+"""
 
 import json
 
@@ -31,7 +33,10 @@ def test_its_features_tell_classes_apart_about_as_well_as_noted(name):
     assert not model.training
     some, few = train.images[:2000], test.images[:500]
     with torch.no_grad():
-        x, y = (torch.cat([model(augment.normalise(part))[0] for part in images.split(500)]) for images in (some, few))
+        x, y = (
+            torch.cat([model(augment.normalise(part))[0] for part in images.split(500)])
+            for images in (some, few)
+        )
     torch.testing.assert_close(x.norm(dim=1), torch.ones(len(x)))
     knn = evaluation.knn(x, train.labels[:2000], y, test.labels[:500], k=50)
     noted = committed.catalogue()[name]["metrics"]["knn"]
@@ -39,10 +44,14 @@ def test_its_features_tell_classes_apart_about_as_well_as_noted(name):
 
 
 def test_bad_names_and_changed_files_are_refused_in_a_line(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="no committed encoder 'best'; there are biased, debiased, unbiased, hard"):
+    with pytest.raises(
+        ValueError, match="no committed encoder 'best'; there are biased, debiased, unbiased, hard"
+    ):
         models.pretrained("best")
     (tmp_path / "hard.safetensors").write_bytes(b"other")
-    (tmp_path / "encoders.json").write_text(json.dumps({"hard": {"sha256": "0", "parameters": {"encoder": "cnn"}}}))
+    (tmp_path / "encoders.json").write_text(
+        json.dumps({"hard": {"sha256": "0", "parameters": {"encoder": "cnn"}}})
+    )
     monkeypatch.setattr(committed, "folder", lambda: tmp_path)
     with pytest.raises(ValueError, match="is not the committed file: restore it"):
         models.pretrained("hard")

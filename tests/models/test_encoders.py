@@ -1,4 +1,6 @@
-"""The encoders are the papers' architectures, to the parameter, and split batch norm sees what two GPUs and two passes would."""
+"""The encoders are the papers' architectures, to the parameter, and split batch norm sees what two
+GPUs and two passes would.
+"""
 
 import copy
 
@@ -8,7 +10,8 @@ from torch import nn
 
 from curlnb.models.encoders import SimCLR, encoder, projection_head, resnet9, split_batch_norm
 
-# torchvision's documented counts, less the classifier of 1,000 classes and with a 3x3 stem in place of the 7x7 one.
+# torchvision's documented counts, less the classifier of 1,000 classes and with a 3x3 stem in place
+# of the 7x7 one.
 STEM = 64 * 3 * (7 * 7 - 3 * 3)
 COUNTS = {
     "cnn": 9 * (3 * 32 + 32 * 64 + 64 * 128) + 2 * (32 + 64 + 128),
@@ -19,7 +22,15 @@ COUNTS = {
     "vgg16": 138_357_544 - (25_089 * 4096 + 4097 * 4096 + 4097 * 1000) + 513 * 100,
     "vgg16_bn": 138_365_992 - (25_089 * 4096 + 4097 * 4096 + 4097 * 1000) + 513 * 100,
 }
-FEATURES = {"cnn": 128, "resnet18": 512, "resnet34": 512, "resnet50": 2048, "resnet50-imagenet": 2048, "vgg16": 100, "vgg16_bn": 100}
+FEATURES = {
+    "cnn": 128,
+    "resnet18": 512,
+    "resnet34": 512,
+    "resnet50": 2048,
+    "resnet50-imagenet": 2048,
+    "vgg16": 100,
+    "vgg16_bn": 100,
+}
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -50,11 +61,16 @@ def test_the_stem_keeps_the_resolution(name):
     assert sizes == [32, 4]
 
 
-@pytest.mark.parametrize(("name", "size"), [("cnn", 28), ("resnet18", 28), ("vgg16", 32), ("vgg16_bn", 32)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("cnn", 28), ("resnet18", 28), ("vgg16", 32), ("vgg16_bn", 32)]
+)
 def test_one_channel_and_the_linear_probes_image_sizes(name, size):
     network, feature_dim = encoder(name, in_channels=1)
     assert network.eval()(noise(2, 1, size, size)).shape == (2, feature_dim)
-    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (1, feature_dim)  # STL-10's test images, as released
+    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (
+        1,
+        feature_dim,
+    )  # STL-10's test images, as released
 
 
 def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
@@ -62,13 +78,18 @@ def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
     assert [type(layer) for layer in head] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
     assert sum(p.numel() for p in head.parameters()) == 128 * 512 + 2 * 512 + 512 * 128 + 128
     assert head(noise(4, 128)).shape == (4, 128)
-    assert sum(p.numel() for module in (encoder("cnn")[0], head) for p in module.parameters()) < 300_000
+    assert (
+        sum(p.numel() for module in (encoder("cnn")[0], head) for p in module.parameters())
+        < 300_000
+    )
 
 
 def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_given():
     stages = [(3, 32), (32, 64), (64, 128)]
     network = resnet9(3)
-    expected = sum(9 * (before * after + 2 * after * after) + 3 * 2 * after for before, after in stages)
+    expected = sum(
+        9 * (before * after + 2 * after * after) + 3 * 2 * after for before, after in stages
+    )
     assert sum(p.numel() for p in network.parameters()) == expected == 481_440
     assert sum(isinstance(layer, nn.Conv2d) for layer in network.modules()) == 9
     blocks = [layer for layer in network.eval() if len([*layer.children()]) == 6]
@@ -80,7 +101,9 @@ def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_give
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
-    """With torch's default initial weights the outputs of two unlike images agree to three digits after thirteen layers."""
+    """With torch's default initial weights the outputs of two unlike images agree to three digits
+    after thirteen layers.
+    """
     features = seeded("vgg16").eval()(noise(8, 3, 32, 32))
     assert features.std(0).mean() > 0.05 * features.abs().mean()
 
@@ -97,7 +120,9 @@ def test_simclr_gives_unit_vectors_in_float32_in_channels_last_and_bfloat16(auto
     for vectors in (features, projections):
         torch.testing.assert_close(vectors.norm(dim=1), torch.ones(8), atol=1e-6, rtol=0)
     if not autocast:  # the head reads the features as they are, not the normalised ones
-        torch.testing.assert_close(projections, nn.functional.normalize(model.head(network(images))), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            projections, nn.functional.normalize(model.head(network(images))), atol=1e-5, rtol=0
+        )
     projections.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
@@ -106,16 +131,26 @@ def test_simclr_gives_unit_vectors_in_float32_in_channels_last_and_bfloat16(auto
 def test_channels_last_changes_the_layout_only(name):
     network, images = seeded(name).eval(), noise(2, 3, 32, 32)
     expected = network(images)
-    last = network.to(memory_format=torch.channels_last)(images.contiguous(memory_format=torch.channels_last))
+    last = network.to(memory_format=torch.channels_last)(
+        images.contiguous(memory_format=torch.channels_last)
+    )
     torch.testing.assert_close(last, expected, atol=1e-4, rtol=1e-4)
 
 
 def blocks() -> tuple[nn.Module, nn.Module]:
-    """The same network twice, the second one's weights moved away from their start so that they matter; float64."""
+    """The same network twice, the second one's weights moved away from their start so that they
+    matter; float64.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         network = nn.Sequential(
-            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5)
+            nn.Conv2d(3, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4, 5),
+            nn.BatchNorm1d(5),
         ).double()
     for p in network.parameters():
         p.data += 0.1
@@ -124,7 +159,9 @@ def blocks() -> tuple[nn.Module, nn.Module]:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
-    """Outputs, gradients and running statistics equal those of replicas that see 6 images each, as two GPUs and two passes would."""
+    """Outputs, gradients and running statistics equal those of replicas that see 6 images each, as
+    two GPUs and two passes would.
+    """
     network, whole = blocks()
     split = split_batch_norm(whole, 4)
     images = noise(24, 3, 8, 8).double().contiguous(memory_format=memory_format)
@@ -132,16 +169,22 @@ def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
     parts = [replica(part) for replica, part in zip(replicas, images.chunk(4), strict=True)]
     outputs = split(images)
     torch.testing.assert_close(outputs, torch.cat(parts))
-    assert not torch.allclose(outputs, network(images), atol=1e-3)  # one batch of 24 is something else
+    assert not torch.allclose(
+        outputs, network(images), atol=1e-3
+    )  # one batch of 24 is something else
     weights = noise(24, 5).double()
     (outputs * weights).sum().backward()
     (torch.cat(parts) * weights).sum().backward()
     for name, p in split.named_parameters():
-        torch.testing.assert_close(p.grad, sum(dict(r.named_parameters())[name].grad for r in replicas))
+        torch.testing.assert_close(
+            p.grad, sum(dict(r.named_parameters())[name].grad for r in replicas)
+        )
     for name, running in split.named_buffers():
         theirs = torch.stack([dict(r.named_buffers())[name] for r in replicas]).double().mean(0)
         torch.testing.assert_close(running.double(), theirs)
-    torch.testing.assert_close(split.eval()(images), torch.cat([split(part) for part in images.chunk(4)]))
+    torch.testing.assert_close(
+        split.eval()(images), torch.cat([split(part) for part in images.chunk(4)])
+    )
 
 
 def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
@@ -155,7 +198,9 @@ def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
     assert torch.equal(split(images), network.train()(images))
     for mine, theirs in zip(split.buffers(), network.buffers(), strict=True):
         assert torch.equal(mine, theirs)
-    layer = split_batch_norm(nn.BatchNorm1d(3, momentum=None), 2)  # a layer by itself, with cumulative averages
+    layer = split_batch_norm(
+        nn.BatchNorm1d(3, momentum=None), 2
+    )  # a layer by itself, with cumulative averages
     first, second = noise(8, 3), noise(8, 3) + 1
     layer(first), layer(second)
     torch.testing.assert_close(layer.running_mean, torch.cat([first, second]).mean(0))
@@ -168,7 +213,9 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
         model(images)[1].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     expected = model(images)
-    torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="eager")(images), expected)
+    torch.testing.assert_close(
+        torch.compile(model, fullgraph=True, backend="eager")(images), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +224,10 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
         (lambda: encoder("resnet"), "unknown encoder 'resnet': choose one of cnn, resnet18"),
         (lambda: encoder("cnn", in_channels=0), "in_channels is 0"),
         (lambda: split_batch_norm(nn.BatchNorm1d(2), 0), "groups is 0"),
-        (lambda: split_batch_norm(nn.BatchNorm1d(2), 2)(noise(5, 2)), "batch of 5 cannot be split into 2"),
+        (
+            lambda: split_batch_norm(nn.BatchNorm1d(2), 2)(noise(5, 2)),
+            "batch of 5 cannot be split into 2",
+        ),
     ],
 )
 def test_errors_are_one_line(call, message):

@@ -1,4 +1,6 @@
-"""Every command checks its words, its parameters and the environment before work starts: one line, exit status 2, nothing lost."""
+"""Every command checks its words, its parameters and the environment before work starts: one line,
+exit status 2, nothing lost.
+"""
 
 import hashlib
 import json
@@ -20,7 +22,11 @@ from curlnb.runs.sweep import sweep
 
 HOME = environment.home()
 QUICKLY = settings(
-    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -66,7 +72,11 @@ def bench(tmp_path, monkeypatch):
 
 
 def tree(folder: Path) -> dict[str, str]:
-    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
+    return {
+        str(p): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
 
 
 WORDS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=12)
@@ -119,9 +129,34 @@ def test_words_that_mean_nothing_are_refused(bench, capfd, words):
 
 
 WRONG = {
-    "epochs": ["-3", "abc", "1.5", "nan", "1e9", "true", "null", "[1]", "{}", "9" * 400, "Infinity", ""],
+    "epochs": [
+        "-3",
+        "abc",
+        "1.5",
+        "nan",
+        "1e9",
+        "true",
+        "null",
+        "[1]",
+        "{}",
+        "9" * 400,
+        "Infinity",
+        "",
+    ],
     "batch": ["0", "-1", "abc", "2.5", "false", "[]", str(10**30)],
-    "lr": ["0", "-0.1", "abc", "nan", "NaN", "Infinity", "-Infinity", "1e999", "true", "[0.1]", "9" * 400],
+    "lr": [
+        "0",
+        "-0.1",
+        "abc",
+        "nan",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e999",
+        "true",
+        "[0.1]",
+        "9" * 400,
+    ],
     "seed": ["abc", "-1", "1.0", "true", "null", str(2**32), "[0]", "nan"],
     "temperature": ["0", "-1", "NaN", "hot"],
     "tau_plus": ["1", "-0.1", "NaN", "x"],
@@ -136,7 +171,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in WRONG.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in WRONG.items() for text in texts]
+)
 def test_a_parameter_out_of_range_is_named_before_work_starts(bench, capfd, name, text):
     experiment = "multiview.cmc" if name == "milestones" else "images.simclr"
     line = bench(capfd, "run", experiment, f"{name}={text}")
@@ -147,10 +184,21 @@ def test_a_parameter_out_of_range_is_named_before_work_starts(bench, capfd, name
 @QUICKLY
 @given(data=st.data(), seed=st.one_of(st.integers(), st.floats(), st.booleans(), st.none(), WORDS))
 def test_every_number_of_every_experiment_is_checked(bench, capfd, data, seed):
-    """A random parameter gets a random JSON value: it is refused in a line that names it, or it is within its kind and range."""
+    """A random parameter gets a random JSON value: it is refused in a line that names it, or it is
+    within its kind and range.
+    """
     experiment = data.draw(st.sampled_from(all_experiments()))
     name = data.draw(st.sampled_from(sorted(experiment.defaults)))
-    value = data.draw(st.one_of(st.integers(-(10**12), 10**12), st.floats(), st.booleans(), st.none(), WORDS, st.lists(st.integers())))
+    value = data.draw(
+        st.one_of(
+            st.integers(-(10**12), 10**12),
+            st.floats(),
+            st.booleans(),
+            st.none(),
+            WORDS,
+            st.lists(st.integers()),
+        )
+    )
     bench.began.clear()
     words = [f"{name}={json.dumps(value)}", f"seed={json.dumps(seed)}"]
     capfd.readouterr()
@@ -190,9 +238,13 @@ VARIABLES = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VARIABLES.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in VARIABLES.items() for value in values]
+)
 @pytest.mark.parametrize("command", ["reproduce", "data"])
-def test_a_variable_out_of_range_is_named_before_work_starts(bench, capfd, monkeypatch, command, name, value):
+def test_a_variable_out_of_range_is_named_before_work_starts(
+    bench, capfd, monkeypatch, command, name, value
+):
     monkeypatch.setenv(name, value)
     assert bench(capfd, command).startswith(f"curlnb {command}: {name}")
 
@@ -207,7 +259,14 @@ def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
 
 
 def test_every_variable_that_the_code_reads_is_known_and_said():
-    texts = [path.read_text() for path in [*(HOME / "curlnb").rglob("*.py"), *(HOME / "tools").rglob("*.py"), HOME / "Makefile"]]
+    texts = [
+        path.read_text()
+        for path in [
+            *(HOME / "curlnb").rglob("*.py"),
+            *(HOME / "tools").rglob("*.py"),
+            HOME / "Makefile",
+        ]
+    ]
     read = set(re.findall(r"CURLNB_[A-Z_]*[A-Z]", "".join(texts)))
     assert read == set(environment.VARIABLES)
 
@@ -231,7 +290,13 @@ def test_a_sweep_checks_its_arguments(given, message):
 
 # --- notebooks
 
-CELL = {"cell_type": "code", "source": "notebook.settings('x', profile, quick={})", "metadata": {}, "outputs": [], "execution_count": None}
+CELL = {
+    "cell_type": "code",
+    "source": "notebook.settings('x', profile, quick={})",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+}
 BOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [CELL]}
 
 
@@ -242,7 +307,9 @@ def at(folder: Path, name: str, book: object) -> Path:
     return path
 
 
-def executed(path: Path, output: Path, log: Path, *, variables: dict[str, str], **_: object) -> None:
+def executed(
+    path: Path, output: Path, log: Path, *, variables: dict[str, str], **_: object
+) -> None:
     """Instead of a kernel: leaves what a notebook leaves."""
     name = variables["CURLNB_NOTEBOOK"]
     if "fails" in name:
@@ -251,7 +318,10 @@ def executed(path: Path, output: Path, log: Path, *, variables: dict[str, str], 
         raise KeyError("papermill's own")
     output.write_text(path.read_text())
     results = Path(variables["CURLNB_RESULTS"]) / "quick"
-    table, used = results / "tables" / f"{name}-losses.csv", results / "runs" / "used" / f"{name}.txt"
+    table, used = (
+        results / "tables" / f"{name}-losses.csv",
+        results / "runs" / "used" / f"{name}.txt",
+    )
     table.parent.mkdir(parents=True, exist_ok=True)
     table.write_text("a,b\n1,2\n")
     used.write_text("toy.x/0\n")
@@ -264,7 +334,11 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce, "execute", executed)
     monkeypatch.setattr(reproduce, "_echo", lambda *_: None)
     monkeypatch.setattr(
-        reproduce, "inputs_of", lambda path, profile: hashlib.sha256(notebooks.read(path)["nbformat"].to_bytes()).hexdigest()
+        reproduce,
+        "inputs_of",
+        lambda path, profile: hashlib.sha256(
+            notebooks.read(path)["nbformat"].to_bytes()
+        ).hexdigest(),
     )
     return tmp_path
 
@@ -289,14 +363,29 @@ def test_broken_notebooks_are_named_and_the_others_run(checkout, capfd):
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
     failed = [line for line in out.splitlines() if line.startswith("FAILED ")]
-    assert sorted(line.split(":")[0].removeprefix("FAILED ") for line in failed) == sorted([*BROKEN, "folder"])
+    assert sorted(line.split(":")[0].removeprefix("FAILED ") for line in failed) == sorted(
+        [*BROKEN, "folder"]
+    )
     assert all(line.isprintable() for line in failed)
     assert "good: done in" in out
 
 
-@pytest.mark.parametrize("cell", ["import sys; sys.exit(0)", "exit()", "raise SystemExit", "1 / 0", "x = undefined_name"])
-def test_a_settings_cell_that_ends_the_program_is_named_and_the_others_data_is_fetched(checkout, capfd, monkeypatch, cell):
-    at(checkout, "1_bad", BOOK | {"cells": [CELL | {"source": f"{cell}\nsettings = notebook.settings('x', profile, quick={{}})"}]})
+@pytest.mark.parametrize(
+    "cell", ["import sys; sys.exit(0)", "exit()", "raise SystemExit", "1 / 0", "x = undefined_name"]
+)
+def test_a_settings_cell_that_ends_the_program_is_named_and_the_others_data_is_fetched(
+    checkout, capfd, monkeypatch, cell
+):
+    at(
+        checkout,
+        "1_bad",
+        BOOK
+        | {
+            "cells": [
+                CELL | {"source": f"{cell}\nsettings = notebook.settings('x', profile, quick={{}})"}
+            ]
+        },
+    )
     good = "settings = notebook.settings('x', profile, quick=dict(data='cifar10-mini'))"
     at(checkout, "2_good", BOOK | {"cells": [CELL | {"source": good}]})
     fetched: list[str] = []
@@ -315,18 +404,32 @@ def damage(path: Path, how: str) -> None:
         path.mkdir()
     elif how != "gone":
         path.write_bytes(
-            {"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff\0{", "list": b"[]", "flip": content.replace(b"1", b"0", 1)}[
-                how
-            ]
+            {
+                "empty": b"",
+                "cut": content[: len(content) // 2],
+                "noise": b"\xff\0{",
+                "list": b"[]",
+                "flip": content.replace(b"1", b"0", 1),
+            }[how]
         )
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "noise", "list", "folder", "flip", "gone"])
 @pytest.mark.parametrize(
-    "name", ["status.json", "provenance.json", "notebooks/one.ipynb", "tables/one-losses.csv", "runs/used/one.txt", "logs/one.log"]
+    "name",
+    [
+        "status.json",
+        "provenance.json",
+        "notebooks/one.ipynb",
+        "tables/one-losses.csv",
+        "runs/used/one.txt",
+        "logs/one.log",
+    ],
 )
 def test_what_a_reproduction_left_heals(checkout, capfd, name, how):
-    """The file is named in one line, and made again; the notebook that was not touched is not run again unless the status is lost."""
+    """The file is named in one line, and made again; the notebook that was not touched is not run
+    again unless the status is lost.
+    """
     for book in ("one", "two"):
         at(checkout, book, BOOK | {"cells": [CELL | {"source": "1, 1"}]})
     assert main(["reproduce"]) == 0
@@ -339,14 +442,23 @@ def test_what_a_reproduction_left_heals(checkout, capfd, name, how):
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
     named = [line for line in (out + err).splitlines() if str(path) in line]
-    lost = how == "gone" and name in ("status.json", "provenance.json")  # as before the first reproduction
+    lost = how == "gone" and name in (
+        "status.json",
+        "provenance.json",
+    )  # as before the first reproduction
     silent = not hurt or lost or name.startswith("logs")
-    if not (name == "provenance.json" and how == "flip"):  # a date that reads otherwise: it decides nothing
+    if not (
+        name == "provenance.json" and how == "flip"
+    ):  # a date that reads otherwise: it decides nothing
         assert len(named) == (0 if silent else 1), (named, out, err)
     if name != "provenance.json" and not name.startswith("logs"):
         assert path.is_file()
         again = {line.split()[0] for line in out.splitlines() if line.endswith(": started")}
-        assert again <= {"one:", "two:"} if name == "status.json" else again == ({"one:"} if hurt else set())
+        assert (
+            again <= {"one:", "two:"}
+            if name == "status.json"
+            else again == ({"one:"} if hurt else set())
+        )
         if name != "status.json":
             assert path.read_bytes() == before
     assert main(["reproduce"]) == 0

@@ -1,4 +1,6 @@
-"""What a precision means: float32 is float32, TF32 is taken where it is asked for alone, and afterwards all is as before."""
+"""What a precision means: float32 is float32, TF32 is taken where it is asked for alone, and
+afterwards all is as before.
+"""
 
 import os
 import subprocess
@@ -31,7 +33,9 @@ def ampere(monkeypatch):
 @pytest.mark.parametrize("precision", devices.PRECISIONS)
 def test_tf32_is_taken_where_the_precision_says_so_and_nowhere_else(ampere, precision):
     before = taken()
-    assert before == (False, True), "torch's own default, of which neither half is what a precision means"
+    assert before == (False, True), (
+        "torch's own default, of which neither half is what a precision means"
+    )
     with devices.numeric_mode(precision, GPU):
         assert taken() == ((True, True) if precision == "tf32" else (False, False))
     assert taken() == before
@@ -70,8 +74,12 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
 
 @pytest.mark.parametrize(("set_before", "in_force"), [(None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")])
 def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, in_force):
-    """On a machine that announces AMX and does not have it whole, this process ends in an illegal instruction without the setting."""
-    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    """On a machine that announces AMX and does not have it whole, this process ends in an illegal
+    instruction without the setting.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"
+    }
     code = (
         "import os; from curlnb.runs import store; import torch\n"
         "with torch.autocast('cpu', torch.bfloat16):\n"

@@ -1,4 +1,6 @@
-"""What a sweep shows while it runs: a bar where it can be drawn anew, a line a minute in a file, and what a run is at."""
+"""What a sweep shows while it runs: a bar where it can be drawn anew, a line a minute in a file,
+and what a run is at.
+"""
 
 import os
 import sys

@@ -1,4 +1,6 @@
-"""A store heals: whatever becomes of one of its files, the same command gives the clean run's metrics and says one line."""
+"""A store heals: whatever becomes of one of its files, the same command gives the clean run's
+metrics and says one line.
+"""
 
 import errno
 import json
@@ -38,7 +40,10 @@ def command(root: Path) -> list[dict]:
     """A sweep of its own, and two that share a training."""
     store = Store(root)
     tables = [sweep(toy.regression, seeds=2, store=store, workers=0, epochs=2)]
-    tables += [sweep(each, seeds=1, store=store, workers=0, **STEPS) for each in (toy.loss_of, toy.weights_of)]
+    tables += [
+        sweep(each, seeds=1, store=store, workers=0, **STEPS)
+        for each in (toy.loss_of, toy.weights_of)
+    ]
     return [row for table in tables for row in table.drop(columns=["seconds"]).to_dict("records")]
 
 
@@ -48,7 +53,9 @@ def clean(tmp_path_factory) -> list[dict]:
 
 
 def half_done(root: Path, done: int, cut: int, looked: int) -> Path:
-    """A store in the middle of the command: one seed is done, one was cut short, the shared training is kept and looked at once."""
+    """A store in the middle of the command: one seed is done, one was cut short, the shared
+    training is kept and looked at once.
+    """
     Store(root).run(toy.regression, {"epochs": 2}, done)
     toy.interrupt(Store(root), toy.regression, {"epochs": 2}, cut, after=9)
     Store(root).run(toy.loss_of, STEPS, looked)
@@ -70,7 +77,11 @@ def file_of(root: Path, kind: str) -> Path:
     if kind == "trained":
         (path,) = (root / "trained").glob("*.safetensors")
         return path
-    name = {"record": "run.json", "arrays": "arrays.safetensors", "checkpoint": "checkpoint.safetensors"}[kind]
+    name = {
+        "record": "run.json",
+        "arrays": "arrays.safetensors",
+        "checkpoint": "checkpoint.safetensors",
+    }[kind]
     return next((root / "toy.regression").glob(f"*/{name}"))
 
 
@@ -104,7 +115,9 @@ def pipe(path: Path, strange: Path, chance: random.Random) -> None:
 
 def other_schema(path: Path, strange: Path, chance: random.Random) -> None:
     if path.suffix == ".json":
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": chance.choice([1, 99, "3", None])}))
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"schema": chance.choice([1, 99, "3", None])})
+        )
         return
     with safe_open(path, framework="pt") as file:
         tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
@@ -119,10 +132,18 @@ def foreign_json(path: Path, strange: Path, chance: random.Random) -> None:
     path.write_text(chance.choice(["null", "[]", "{}", '"x"', "NaN", "[" * 5000, '{"schema": 3}']))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     kind=st.sampled_from(KINDS),
-    how=st.sampled_from([flip, cut, noise, swapped, folder, pipe, other_schema, gone, foreign_json]),
+    how=st.sampled_from(
+        [flip, cut, noise, swapped, folder, pipe, other_schema, gone, foreign_json]
+    ),
     chance=st.randoms(use_true_random=False),
 )
 @example("arrays", swapped, random.Random(0))
@@ -175,7 +196,9 @@ def test_nan_in_a_sealed_record_and_a_record_without_its_fields_are_computed_aga
         assert len(capfd.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("what", ["the run", "the experiment", "trained", "lock", "a leftover", "progress.json"])
+@pytest.mark.parametrize(
+    "what", ["the run", "the experiment", "trained", "lock", "a leftover", "progress.json"]
+)
 def test_what_stands_in_the_way_is_set_aside(tmp_path, capfd, clean, what):
     store = Store(tmp_path)
     own = store.folder(toy.loss_of, STEPS, 0)
@@ -200,7 +223,11 @@ def test_a_store_of_the_schema_before_is_read(tmp_path, capfd, clean):
     for path in tmp_path.rglob("*.safetensors"):
         tensors, state = files.load_tensors(path)
         text = json.dumps(state)
-        save_file(tensors, path, {"state": text, "schema": "2", "digest": files._digest_of_tensors(tensors, text, "")})
+        save_file(
+            tensors,
+            path,
+            {"state": text, "schema": "2", "digest": files._digest_of_tensors(tensors, text, "")},
+        )
     assert command(tmp_path) == clean
     assert capfd.readouterr().err == ""
 
@@ -210,7 +237,9 @@ def test_a_full_disk_names_the_file_and_the_same_command_goes_on(tmp_path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def full_too(*_: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
 
     for name, fails in (("save_file", full_too), ("os.fsync", full)):
         with monkeypatch.context() as patch:
@@ -252,7 +281,11 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, clean):
 def test_leftovers_of_the_dead_are_cleared_and_those_of_the_living_kept(tmp_path):
     dead, alive, elsewhere = (
         tmp_path / f".{name}.json.{host}-{process}-1.part"
-        for name, host, process in (("a", files._HOST, 2**22 + 1), ("b", files._HOST, os.getpid()), ("c", "0" * 8, 2**22 + 1))
+        for name, host, process in (
+            ("a", files._HOST, 2**22 + 1),
+            ("b", files._HOST, os.getpid()),
+            ("c", "0" * 8, 2**22 + 1),
+        )
     )
     for path in (dead, alive, elsewhere):
         path.touch()
@@ -261,11 +294,25 @@ def test_leftovers_of_the_dead_are_cleared_and_those_of_the_living_kept(tmp_path
 
 
 def test_a_damaged_line_of_a_reference_is_named_and_counts_as_absent(tmp_path, capfd):
-    records = [Store(tmp_path / "runs").run(toy.regression, {"epochs": 1}, seed) for seed in range(3)]
+    records = [
+        Store(tmp_path / "runs").run(toy.regression, {"epochs": 1}, seed) for seed in range(3)
+    ]
     path = tmp_path / "toy.regression.jsonl"
     lines = [json.dumps(files.seal(record, "runs/toy.regression.jsonl")) for record in records]
-    path.write_bytes(b"\n".join([lines[0].encode(), lines[1].replace("0.", "1.", 1).encode(), b"\xff{", lines[2][:40].encode()]))
+    path.write_bytes(
+        b"\n".join(
+            [
+                lines[0].encode(),
+                lines[1].replace("0.", "1.", 1).encode(),
+                b"\xff{",
+                lines[2][:40].encode(),
+            ]
+        )
+    )
     capfd.readouterr()
     assert list(read_reference(path)) == [records[0]["identity"]]
     said = capfd.readouterr().err.splitlines()
-    assert [line.startswith(f"curlnb: {path}, line {n}, is damaged (") for n, line in zip((2, 3, 4), said, strict=True)] == [True] * 3
+    assert [
+        line.startswith(f"curlnb: {path}, line {n}, is damaged (")
+        for n, line in zip((2, 3, 4), said, strict=True)
+    ] == [True] * 3

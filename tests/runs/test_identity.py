@@ -1,4 +1,6 @@
-"""A run is what its code says: a changed cell gives a new run, a moved function the same one, and a patched package is refused."""
+"""A run is what its code says: a changed cell gives a new run, a moved function the same one, and a
+patched package is refused.
+"""
 
 import ast
 import functools
@@ -22,7 +24,7 @@ from curlnb.runs import environment, identity
 from curlnb.runs.following import follow
 from curlnb.runs.identity import IdentityError
 
-# --- the package's own code, read from a copy of its source -----------------------------------------------------------
+# --- the package's own code, read from a copy of its source ---------------------------------------
 
 
 HERE = Path(environment.__file__).parent.parent  # the package
@@ -48,7 +50,13 @@ def digests_of(home: Path) -> list[str]:
         "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph'), ('latent_text', 'curl')];"
         "print(json.dumps([curlnb.__path__[0], *(graph_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names)]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=home, env={"PYTHONPATH": str(home)}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=home,
+        env={"PYTHONPATH": str(home)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     read_from, *digests = json.loads(done.stdout)
     assert read_from == str(home / "curlnb")
@@ -83,13 +91,19 @@ def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(pac
 
     def names_and_codes() -> str:
         env = os.environ | {"PYTHONPATH": str(folder.parent)}
-        done = subprocess.run([sys.executable, "-c", code], cwd=folder.parent, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder.parent, env=env, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     before = names_and_codes()
     (folder / "experiments" / "images.py").rename(folder / "experiments" / "trained_on_images.py")
-    rewrite(folder, r"^from curlnb\.experiments\.images import", "from curlnb.experiments.trained_on_images import")
+    rewrite(
+        folder,
+        r"^from curlnb\.experiments\.images import",
+        "from curlnb.experiments.trained_on_images import",
+    )
     assert rewrite(
         folder,
         r"^(\s*)from curlnb\.experiments import ((?:\w+, )*)images((?:, \w+)*)$",
@@ -105,15 +119,23 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, befor
     path = folder / "losses.py"
     text = path.read_text()
     body = ast.parse(text).body
-    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {"HOLE"}
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
+        "HOLE"
+    }
     alone = [
         n
         for n in body
-        if isinstance(n, ast.FunctionDef) and not n.decorator_list and not defined & {x.id for x in ast.walk(n) if isinstance(x, ast.Name)}
+        if isinstance(n, ast.FunctionDef)
+        and not n.decorator_list
+        and not defined & {x.id for x in ast.walk(n) if isinstance(x, ast.Name)}
     ]
     assert len(alone) > 2
     pieces = [ast.get_source_segment(text, node) for node in alone]
-    imports = text[text.index("from collections" if "from collections" in text else "import ") : text.index("HOLE")]
+    imports = text[
+        text.index("from collections" if "from collections" in text else "import ") : text.index(
+            "HOLE"
+        )
+    ]
     (folder / "moved.py").write_text(imports + "\n\n\n".join(pieces))
     for piece in pieces:
         text = text.replace(piece, "")
@@ -127,7 +149,9 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, befor
 def test_words_do_not_count_and_a_constant_does(package, before):
     folder, digests = package
     path = folder / "losses.py"
-    assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(folder, r'^    """', '    """In other words: ')
+    assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(
+        folder, r'^    """', '    """In other words: '
+    )
     path.write_text(path.read_text() + "\n\ndef unused(x):  # a comment\n    return x\n")
     assert digests() == before
     path.write_text(re.sub(r"^HOLE = -1e20", "HOLE = -1e19", path.read_text(), flags=re.M))
@@ -135,7 +159,7 @@ def test_words_do_not_count_and_a_constant_does(package, before):
     assert after[0] != before[0]
 
 
-# --- a notebook's code, in a real kernel ------------------------------------------------------------------------------
+# --- a notebook's code, in a real kernel ----------------------------------------------------------
 
 CELLS = """
 import pathlib, sys, tempfile
@@ -194,14 +218,19 @@ def test_a_changed_cell_gives_a_new_run_and_never_an_old_number(kernel, workers)
         CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2]: "4",
     }
     kernel("store = Store(pathlib.Path(tempfile.mkdtemp()))")
-    assert [kernel(f"{change}\nprint(ask({workers}))") for change in changes] == list(changes.values())
+    assert [kernel(f"{change}\nprint(ask({workers}))") for change in changes] == list(
+        changes.values()
+    )
 
 
 def test_the_same_cell_run_again_finds_its_run(kernel):
     count = "print(len(list(store.root.glob('*/*/run.json'))))"
     kernel("ask()")
     before = kernel(count)
-    assert kernel(CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2] + "\nask()\n" + count) == before
+    assert (
+        kernel(CELLS.partition("LIMIT")[1] + CELLS.partition("LIMIT")[2] + "\nask()\n" + count)
+        == before
+    )
 
 
 def test_threads_give_a_new_run(kernel):
@@ -211,23 +240,31 @@ def test_threads_give_a_new_run(kernel):
     )
     assert said.split() == ["True", "True"]
     count = "\nprint(len(list(store.root.glob('*/*/run.json'))))\n"
-    more = kernel(f"ask(){count}os.environ['CURLNB_THREADS'] = '2'\nask(){count}del os.environ['CURLNB_THREADS']\nask(){count}").split()
+    more = kernel(
+        f"ask(){count}os.environ['CURLNB_THREADS'] = '2'\nask(){count}del os.environ['CURLNB_THREADS']\nask(){count}"
+    ).split()
     assert int(more[1]) == int(more[2]) == int(more[0]) + 1
 
 
 def test_the_precision_gives_a_new_run(kernel):
     kernel(f"sys.path.append({str(Path(__file__).parent.parent)!r})\nfrom direct import Noise")
     runs = "sweep(images.simclr, [dict(precision=name)], seeds=1, store=store, workers=0, dataset=Noise(), batch=8, epochs=0)"
-    said = kernel(f"took = [{runs}['identity'][0] for name in ('float32', 'bf16', 'float32')]\nprint(took[0] == took[2] != took[1])")
+    said = kernel(
+        f"took = [{runs}['identity'][0] for name in ('float32', 'bf16', 'float32')]\nprint(took[0] == took[2] != took[1])"
+    )
     assert said == "True"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_patched_package_is_refused_in_one_line(kernel, workers):
     patch = "kept, images.objective_loss = images.objective_loss, lambda *a, **k: None\n"
-    said = kernel(patch + f"sweep(images.simclr, seeds=1, store=store, workers={workers}, epochs=1)")
+    said = kernel(
+        patch + f"sweep(images.simclr, seeds=1, store=store, workers={workers}, epochs=1)"
+    )
     kernel("images.objective_loss = kept")
-    assert said.startswith("IdentityError: curlnb.experiments.images.objective_loss is not what its source says")
+    assert said.startswith(
+        "IdentityError: curlnb.experiments.images.objective_loss is not what its source says"
+    )
     assert "objective=my_loss" in said
     assert len(said.splitlines()) == 1
     said = kernel("kept, images.losses.HOLE = images.losses.HOLE, -5.0\nimages.simclr.key({}, 0)")
@@ -240,7 +277,11 @@ def wrapped(patch):
 
 
 def defaulted(patch):
-    patch.setattr(losses.loss_and_clamped, "__kwdefaults__", losses.loss_and_clamped.__kwdefaults__ | {"beta": 2.0})
+    patch.setattr(
+        losses.loss_and_clamped,
+        "__kwdefaults__",
+        losses.loss_and_clamped.__kwdefaults__ | {"beta": 2.0},
+    )
 
 
 PATCHES = {
@@ -248,7 +289,9 @@ PATCHES = {
     "a default": defaulted,
     "a function's code": lambda patch: patch.setattr(losses.pairwise, "__code__", none.__code__),
     "an element of a table": lambda patch: patch.setitem(encoders._BUILDERS, "cnn", none),
-    "a method that a class did not write itself": lambda patch: patch.setattr(images.Contrast, "__init__", none),
+    "a method that a class did not write itself": lambda patch: patch.setattr(
+        images.Contrast, "__init__", none
+    ),
     "a field's default": lambda patch: patch.setattr(images.Contrast, "tau_plus", 0.5),
 }
 
@@ -276,7 +319,9 @@ def test_what_cannot_be_followed_is_named(kernel):
         "stream = open('/dev/null')\n@experiment\ndef reads(run, *, seed): return {'a': len(stream.name)}\n"
         "sweep(reads, seeds=1, store=store, workers=0)"
     )
-    assert said.startswith("IdentityError: stream, used in reads is a _io.TextIOWrapper, which cannot be followed into a run's key")
+    assert said.startswith(
+        "IdentityError: stream, used in reads is a _io.TextIOWrapper, which cannot be followed into a run's key"
+    )
     assert len(said.splitlines()) == 1
 
 
@@ -286,7 +331,7 @@ def test_an_own_part_counts_by_what_it_reaches(kernel):
     assert kernel(own.format(1.0)) == kernel(own.format(1.0))
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def closure(limit):
@@ -336,9 +381,7 @@ OWN = {  # what a cell may hold, with NUMBER in the place of what is changed
 
 
 def run_cell(source):
-    before = (
-        "import enum, torch\nfrom dataclasses import dataclass, field\nfrom typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\n"
-    )
+    before = "import enum, torch\nfrom dataclasses import dataclass, field\nfrom typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\n"
     scope = {"__name__": "cell"}
     exec(before + source, scope)
     return scope["own"]
@@ -346,14 +389,19 @@ def run_cell(source):
 
 @pytest.mark.parametrize("what", OWN)
 def test_what_a_cell_changes_anywhere_changes_the_digest(what):
-    one, again, other = (follow(run_cell(OWN[what].replace("NUMBER", number)), "own") for number in ("1", "1", "2"))
+    one, again, other = (
+        follow(run_cell(OWN[what].replace("NUMBER", number)), "own") for number in ("1", "1", "2")
+    )
     assert one == again
     assert one != other
 
 
 @pytest.mark.parametrize("name", ["globals", "eval", "__import__"])
 def test_a_function_that_reads_names_unseen_is_refused(name):
-    with pytest.raises(IdentityError, match=rf"own calls {name}\(\), and what that reads cannot be followed .*: use the names themselves"):
+    with pytest.raises(
+        IdentityError,
+        match=rf"own calls {name}\(\), and what that reads cannot be followed .*: use the names themselves",
+    ):
         follow(run_cell(f"def own(x):\n    return {name}()"), "own")
 
 

@@ -35,24 +35,36 @@ HERE = Path(__file__).parent.parent
 def test_a_run_is_computed_once_and_found_again(tmp_path):
     where = str(tmp_path / "count")
     for _ in range(2):
-        table = sweep(toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0)
+        table = sweep(
+            toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0
+        )
     assert list(table["twice"]) == [0, 2, 4]
     assert Path(where).read_text().split() == ["0", "1", "2"]
 
 
 @experiment
 def told_at_the_start(run, *, seed):
-    return {"first": float(torch.rand(())), "initial": torch.initial_seed(), "threads": torch.get_num_threads()}
+    return {
+        "first": float(torch.rand(())),
+        "initial": torch.initial_seed(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def test_a_run_begins_with_its_seed_and_its_threads_whatever_came_before(tmp_path, monkeypatch):
-    """The store's code counts in no key, and this much of it decides numbers: it may not change unnoticed."""
+    """The store's code counts in no key, and this much of it decides numbers: it may not change
+    unnoticed.
+    """
     monkeypatch.setenv("CURLNB_THREADS", "2")
     before = torch.get_num_threads()
     for seed in (0, 5):
         torch.manual_seed(99)
         first = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
-        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {"first": first, "initial": seed, "threads": 2}
+        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {
+            "first": first,
+            "initial": seed,
+            "threads": 2,
+        }
     assert torch.get_num_threads() == before
 
 
@@ -83,22 +95,32 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("stop_after", [1, 5, 8, 13, 20])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
-    """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the log all go on."""
+    """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the
+    log all go on.
+    """
     whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
     toy.interrupt(Store(tmp_path / "cut"), toy.regression, {}, 3, after=stop_after)
     torch.manual_seed(99)  # whatever happened in between
     resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
     assert resumed["metrics"] == whole["metrics"]
-    arrays = [Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")]
+    arrays = [
+        Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")
+    ]
     assert torch.equal(*arrays)
 
 
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
-    """kill -9 of the whole process group at random moments of its work: nothing lost, nothing twice, no half-written file."""
+    """kill -9 of the whole process group at random moments of its work: nothing lost, nothing
+    twice, no half-written file.
+    """
 
     line = [sys.executable, str(HERE / "forks.py"), "-m", "killed_sweep"]
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
-    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CURLNB_LOG": os.devnull}  # no bar among the numbers it prints
+    own = {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "CURLNB_LOG": os.devnull,
+    }  # no bar among the numbers it prints
     told = {"env": {**os.environ, **own}, "text": True}
     forker = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **told)
 
@@ -111,7 +133,11 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
         return int(forker.stdout.readline())
 
     def at_work(since: float) -> bool:
-        return any(path.stat().st_mtime > since for path in (tmp_path / "cut").rglob("*") if path.suffix in (".safetensors", ".json"))
+        return any(
+            path.stat().st_mtime > since
+            for path in (tmp_path / "cut").rglob("*")
+            if path.suffix in (".safetensors", ".json")
+        )
 
     start("whole", 0, pause=0.0)
     assert ended() == 0
@@ -133,8 +159,12 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
     assert ended() == 0
     forker.stdin.close()
     forker.wait()
-    assert json.loads((tmp_path / "cut.json").read_text()) == json.loads((tmp_path / "whole.json").read_text())
-    unfinished = [path for path in (tmp_path / "cut").glob("*/*") if not (path / "run.json").exists()]
+    assert json.loads((tmp_path / "cut.json").read_text()) == json.loads(
+        (tmp_path / "whole.json").read_text()
+    )
+    unfinished = [
+        path for path in (tmp_path / "cut").glob("*/*") if not (path / "run.json").exists()
+    ]
     assert unfinished == []
 
 
@@ -145,7 +175,10 @@ def test_two_processes_that_want_one_run_train_it_once(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "count")]
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
     assert (tmp_path / "count").read_text() == "5\n"
 
@@ -153,11 +186,20 @@ def test_two_processes_that_want_one_run_train_it_once(tmp_path):
 def test_experiments_of_one_training_train_it_once_and_measure_what_each_alone_would(tmp_path):
     where, alone = tmp_path / "steps", tmp_path / "alone"
     shared = Store(tmp_path / "shared")
-    for function, parameters in ((toy.weights_of, {"times": 2.0}), (toy.loss_of, {}), (toy.weights_of, {})):
+    for function, parameters in (
+        (toy.weights_of, {"times": 2.0}),
+        (toy.loss_of, {}),
+        (toy.weights_of, {}),
+    ):
         steps = {"where": str(where), **parameters}
         record = shared.run(function, steps, 3)
-        assert record["metrics"] == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
-    assert where.read_text().split() == ["3"] * 8 * 4  # once in the shared store, and thrice each alone
+        assert (
+            record["metrics"]
+            == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
+        )
+    assert (
+        where.read_text().split() == ["3"] * 8 * 4
+    )  # once in the shared store, and thrice each alone
     (kept,) = (shared.root / "trained").glob("*.safetensors")
     with safe_open(kept, framework="pt") as file:
         assert not [name for name in file.keys() if name.startswith("optimizer/")]  # noqa: SIM118, not a mapping
@@ -187,12 +229,20 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
     where, store = tmp_path / "steps", Store(tmp_path / "runs")
     record = store.run(toy.loss_of, {"where": str(where)}, 3)
     assert store.curve(toy.loss_of, {"where": str(where)}, 3)["loss"] == record["metrics"]["loss"]
-    assert store.arrays(toy.regression, {"epochs": 1}, 0)["weight"].shape == (16, 8)  # computed where it is not there
+    assert store.arrays(toy.regression, {"epochs": 1}, 0)["weight"].shape == (
+        16,
+        8,
+    )  # computed where it is not there
     before = len(where.read_text().split())
     model, _, log = store.trained(toy.loss_of, {"where": str(where)}, 3)
-    assert len(where.read_text().split()) == before, "the network is there: nothing is trained again"
+    assert len(where.read_text().split()) == before, (
+        "the network is there: nothing is trained again"
+    )
     assert log["loss"] == record["metrics"]["loss"]
-    assert model.weight.flatten().tolist() == store.run(toy.weights_of, {"where": str(where)}, 3)["metrics"]["weights"]
+    assert (
+        model.weight.flatten().tolist()
+        == store.run(toy.weights_of, {"where": str(where)}, 3)["metrics"]["weights"]
+    )
     with pytest.raises(StoreError, match=r"toy.regression keeps no trained network"):
         store.trained(toy.regression, {}, 0)
 
@@ -205,7 +255,11 @@ def damage(path: Path, how: str) -> None:
     if how == "a folder":
         path.mkdir()
     else:
-        path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"{}"}[how])
+        path.write_bytes(
+            {"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"{}"}[
+                how
+            ]
+        )
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "flipped", "other", "a folder"])
@@ -224,7 +278,8 @@ def test_a_damaged_file_is_named_set_aside_and_computed_again(tmp_path, capsys, 
     assert f"curlnb: {path} was damaged" in line
     assert path.with_name(f"{name}.damaged-1").exists()
     assert torch.equal(
-        store.arrays(toy.regression, parameters, 1)["weight"], Store(tmp_path / "clean").arrays(toy.regression, parameters, 1)["weight"]
+        store.arrays(toy.regression, parameters, 1)["weight"],
+        Store(tmp_path / "clean").arrays(toy.regression, parameters, 1)["weight"],
     )
 
 
@@ -239,19 +294,31 @@ def test_a_record_in_anothers_place_and_one_with_nan_are_computed_again(tmp_path
     assert store.run(toy.regression, parameters, 5)["metrics"] == records[1]
 
 
-def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(tmp_path, monkeypatch):
+def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
     record = min(
-        read_reference(environment.home() / "results/reference/quick/runs/graphs.infograph.jsonl").values(), key=lambda r: r["seconds"]
+        read_reference(
+            environment.home() / "results/reference/quick/runs/graphs.infograph.jsonl"
+        ).values(),
+        key=lambda r: r["seconds"],
     )
-    grid = [record["parameters"] | {"seeds": [record["seed"]]}, record["parameters"] | {"epochs": 1, "seeds": [99]}]
+    grid = [
+        record["parameters"] | {"seeds": [record["seed"]]},
+        record["parameters"] | {"epochs": 1, "seeds": [99]},
+    ]
     table = sweep(infograph, grid, workers=0)
     assert list(table["origin"]) == ["reference", "computed"]
     assert table["svm"][0] == record["metrics"]["svm"]
     monkeypatch.setenv("CURLNB_THREADS", "3")
     other = sweep(infograph, grid[:1], workers=0)
-    assert list(other["origin"]) == ["reference, threads 1"], "its numerics are said where they are not those of here"
-    assert list(notebook.compute(other).index) == [("graphs.infograph", "cpu", "reference, threads 1")]
+    assert list(other["origin"]) == ["reference, threads 1"], (
+        "its numerics are said where they are not those of here"
+    )
+    assert list(notebook.compute(other).index) == [
+        ("graphs.infograph", "cpu", "reference, threads 1")
+    ]
     monkeypatch.setenv("CURLNB_ADOPT", "0")
     assert default_store().find(infograph, record["parameters"], record["seed"]) is None
 
@@ -272,18 +339,33 @@ def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert numerics({}) == usual | {"instructions": "AVX2"}
     assert other_numerics(usual, {}) == ["instructions of this project"]
-    assert other_numerics({}, {}) == [], "a record from before numerics were kept says nothing of them"
+    assert other_numerics({}, {}) == [], (
+        "a record from before numerics were kept says nothing of them"
+    )
 
 
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
     store = Store(tmp_path / "runs")
-    with pytest.raises(SweepError, match=r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7"):
-        sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 7, 2], store=store, workers=2)
-    table = sweep(toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2)
+    with pytest.raises(
+        SweepError, match=r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7"
+    ):
+        sweep(
+            toy.fragile,
+            [{"mark": str(tmp_path / "mark")}],
+            seeds=[0, 1, 7, 2],
+            store=store,
+            workers=2,
+        )
+    table = sweep(
+        toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2
+    )
     assert list(table["seed_squared"]) == [0, 1, 4]
 
 
-KEEP_DYING = {"SIGILL": ("announces and does not have", 0), "SIGKILL": ("killed by SIGKILL, out of memory", executors.RETRIES)}
+KEEP_DYING = {
+    "SIGILL": ("announces and does not have", 0),
+    "SIGKILL": ("killed by SIGKILL, out of memory", executors.RETRIES),
+}
 
 
 @pytest.mark.parametrize("name", KEEP_DYING)
@@ -291,7 +373,9 @@ def test_workers_that_keep_dying_are_told_with_their_signal(name, tmp_path, monk
     said, retries = KEEP_DYING[name]
     monkeypatch.setattr(executors, "RETRIES", retries)  # each starts two processes anew
     with pytest.raises(SweepError, match=said):
-        sweep(toy.dying, [{"signal": name}], seeds=[0, 1], store=Store(tmp_path / "runs"), workers=2)
+        sweep(
+            toy.dying, [{"signal": name}], seeds=[0, 1], store=Store(tmp_path / "runs"), workers=2
+        )
 
 
 def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
@@ -301,12 +385,16 @@ def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
     for process in list(pool._processes.values()):
         os.kill(process.pid, signal.SIGKILL)
     time.sleep(1)
-    table = sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[2, 3], store=store, workers=2)
+    table = sweep(
+        toy.counted, [{"where": str(tmp_path / "c")}], seeds=[2, 3], store=store, workers=2
+    )
     assert list(table["twice"]) == [4, 6]
 
 
 def test_workers_have_the_environment_of_their_pools_start(monkeypatch):
-    """And not that of the process that they are forked from, which is older: what a message says to set would not reach them."""
+    """And not that of the process that they are forked from, which is older: what a message says to
+    set would not reach them.
+    """
     other = 1 + max(Processes._pools, default=0)
     Processes(other).pool().submit(os.getpid).result()
     monkeypatch.setenv("PLANTED", "here")
@@ -320,7 +408,13 @@ def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
 
 
 def test_points_may_carry_their_own_seeds(tmp_path):
-    table = sweep(toy.counted, [{"where": str(tmp_path / "c"), "seeds": [4]}], seeds=2, store=Store(tmp_path / "r"), workers=0)
+    table = sweep(
+        toy.counted,
+        [{"where": str(tmp_path / "c"), "seeds": [4]}],
+        seeds=2,
+        store=Store(tmp_path / "r"),
+        workers=0,
+    )
     assert list(table["seed"]) == [4]
 
 
@@ -333,8 +427,17 @@ def test_a_reference_store_computes_nothing(tmp_path):
 
 def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
     store = Store(tmp_path / "runs")
-    with pytest.raises(ValueError, match=r"two values of own are both called \"partial\": give each a name of its own"):
-        sweep(toy.given, {"own": [functools.partial(pow, 2), functools.partial(pow, 3)]}, seeds=1, store=store, workers=0)
+    with pytest.raises(
+        ValueError,
+        match=r"two values of own are both called \"partial\": give each a name of its own",
+    ):
+        sweep(
+            toy.given,
+            {"own": [functools.partial(pow, 2), functools.partial(pow, 3)]},
+            seeds=1,
+            store=store,
+            workers=0,
+        )
     table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == ["double", "half"]
 
@@ -347,14 +450,23 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 
 
 def test_a_metric_that_would_hide_a_column_is_refused(tmp_path):
-    with pytest.raises(SweepError, match=r"returned a metric 'seconds', which a table has a column of"):
-        sweep(toy.given, [{"own": 1, "metric": "seconds"}], seeds=1, store=Store(tmp_path / "runs"), workers=0)
+    with pytest.raises(
+        SweepError, match=r"returned a metric 'seconds', which a table has a column of"
+    ):
+        sweep(
+            toy.given,
+            [{"own": 1, "metric": "seconds"}],
+            seeds=1,
+            store=Store(tmp_path / "runs"),
+            workers=0,
+        )
 
 
 @pytest.mark.parametrize("value", ["hard", 62])
 def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
     with pytest.raises(
-        ValueError, match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}"
+        ValueError,
+        match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}",
     ):
         sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))
 

@@ -1,4 +1,6 @@
-"""What the loop promises beside exact resume (tests/test_store.py): an honest log, a guard, a fallback that says so."""
+"""What the loop promises beside exact resume (tests/test_store.py): an honest log, a guard, a
+fallback that says so.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,13 @@ def run_of(tmp_path) -> Run:
 
 
 def fit(tmp_path, step, model, optimizer=torch.optim.SGD, **changes):
-    arguments = {"samples": 10, "batch": 4, "epochs": 3, "seed": 0, "generator": torch.Generator()} | changes
+    arguments = {
+        "samples": 10,
+        "batch": 4,
+        "epochs": 3,
+        "seed": 0,
+        "generator": torch.Generator(),
+    } | changes
     return train(run_of(tmp_path), model, step, optimizer(model.parameters(), lr=0.5), **arguments)
 
 
@@ -52,15 +60,23 @@ def test_a_schedule_is_told_the_share_of_steps_done(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp_path):
     model, count = nn.Linear(1, 1), iter(range(10))
-    with pytest.raises(TrainingError, match=r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"):
-        fit(tmp_path, lambda _: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}), model)
+    with pytest.raises(
+        TrainingError, match=r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"
+    ):
+        fit(
+            tmp_path,
+            lambda _: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}),
+            model,
+        )
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 @pytest.mark.parametrize("bad", ["nan", "inf"])
 @pytest.mark.parametrize("at", [1, 5])
 def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, optimizer, bad, at):
-    """The square root has an infinite slope at 0. The other losses do not see the weight, and after the last step there is none."""
+    """The square root has an infinite slope at 0. The other losses do not see the weight, and after
+    the last step there is none.
+    """
     model, count = nn.Linear(1, 1), iter(range(10))
 
     def step(_):
@@ -68,7 +84,10 @@ def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, op
         root = zero.sqrt() if bad == "inf" else (0 * zero).sqrt()
         return root if next(count) == at else model.bias.sum() * 0, {}
 
-    with pytest.raises(TrainingError, match=rf"a gradient was not finite in epoch {1 + at // 2}, though every loss was: try a smaller"):
+    with pytest.raises(
+        TrainingError,
+        match=rf"a gradient was not finite in epoch {1 + at // 2}, though every loss was: try a smaller",
+    ):
         fit(tmp_path, step, model, optimizer)
 
 
@@ -79,7 +98,9 @@ def test_a_batch_larger_than_the_data_is_an_error(tmp_path):
 
 def test_a_checkpoint_holds_the_random_numbers_of_the_runs_own_gpu(monkeypatch):
     asked = []
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: asked.append(device) or torch.get_rng_state())
+    monkeypatch.setattr(
+        torch.cuda, "get_rng_state", lambda device: asked.append(device) or torch.get_rng_state()
+    )
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda _, device: asked.append(device))
     model, generator, device = nn.Linear(1, 1), torch.Generator(), torch.device("cuda", 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

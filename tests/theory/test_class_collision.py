@@ -1,4 +1,6 @@
-"""Class collisions: losses against loops and sampling, Lemma A.1 with the paper's constant and with the sharp one, Theorem 4.5."""
+"""Class collisions: losses against loops and sampling, Lemma A.1 with the paper's constant and with
+the sharp one, Theorem 4.5.
+"""
 
 import itertools
 import math
@@ -16,7 +18,15 @@ from curlnb.theory.class_collision import (
     deviation_bound,
     deviation_weight,
 )
-from curlnb.theory.finite_worlds import KINDS, World, intraclass_deviation, pair_losses, random_world, search, tau
+from curlnb.theory.finite_worlds import (
+    KINDS,
+    World,
+    intraclass_deviation,
+    pair_losses,
+    random_world,
+    search,
+    tau,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -33,14 +43,20 @@ def at_zero(kind: str, t: int) -> float:
 
 def way_loss(v: torch.Tensor, kind: str) -> torch.Tensor:
     """The t-way loss as Section 2 writes it, v in the last dimension."""
-    return (1 + (-v).amax(-1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(-1))
+    return (
+        (1 + (-v).amax(-1)).clamp_min(0) if kind == "hinge" else torch.log2(1 + (-v).exp().sum(-1))
+    )
 
 
 def extremal_class(points: int, t: int, distance: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points in proportion to the quantile function (t + 1) u^t - 1, for which Hartley and David's inequality is an equality, far out."""
+    """Points in proportion to the quantile function (t + 1) u^t - 1, for which Hartley and David's
+    inequality is an equality, far out.
+    """
     edges = torch.linspace(0, 1, points + 1, dtype=torch.float64) ** (t + 1)
     spread = points * edges.diff() - 1
-    return torch.full((1, points), 1 / points, dtype=torch.float64), (distance**2 + distance * spread).unsqueeze(-1)
+    return torch.full((1, points), 1 / points, dtype=torch.float64), (
+        distance**2 + distance * spread
+    ).unsqueeze(-1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,12 +68,17 @@ def test_collision_losses_and_deviations_equal_loops_over_every_outcome(kind, t)
         for x, positive, *negatives in itertools.product(range(3), repeat=t + 2):
             chance = math.prod(float(world.D[c, point]) for point in (x, positive, *negatives))
             v = [float(f[x] @ (f[positive] - f[negative])) for negative in negatives]
-            hinge, logistic = max(0.0, 1 + max(-u for u in v)), math.log2(1 + sum(math.exp(-u) for u in v))
+            hinge, logistic = (
+                max(0.0, 1 + max(-u for u in v)),
+                math.log2(1 + sum(math.exp(-u) for u in v)),
+            )
             expected += chance * (hinge if kind == "hinge" else logistic)
         assert float(collision_losses(world.D, f, kind, t)[c]) == pytest.approx(expected, abs=1e-12)
         mean = sum(world.D[c, x] * f[x] for x in range(3))
         covariance = sum(world.D[c, x] * torch.outer(f[x] - mean, f[x] - mean) for x in range(3))
-        deviation = torch.linalg.matrix_norm(covariance, 2).sqrt() * sum(world.D[c, x] * f[x].norm() for x in range(3))
+        deviation = torch.linalg.matrix_norm(covariance, 2).sqrt() * sum(
+            world.D[c, x] * f[x].norm() for x in range(3)
+        )
         assert float(class_deviations(world.D, f)[c]) == pytest.approx(float(deviation), abs=1e-12)
 
 
@@ -79,9 +100,16 @@ def test_one_negative_gives_the_diagonal_of_the_pair_losses(kind):
 @pytest.mark.parametrize("t", [1, 3])
 def test_collision_losses_and_deviations_agree_with_sampling(kind, t):
     """Drawn points instead of contracted tables: within 5 standard errors."""
-    world, f, g, n = random_world(generator(5), 2, 5, spread=1.0), normal(5, 3, seed=6), generator(7), 100_000
+    world, f, g, n = (
+        random_world(generator(5), 2, 5, spread=1.0),
+        normal(5, 3, seed=6),
+        generator(7),
+        100_000,
+    )
     for c in range(2):
-        drawn = f[torch.multinomial(world.D[c], n * (t + 2), replacement=True, generator=g)].unflatten(0, (n, t + 2))
+        drawn = f[
+            torch.multinomial(world.D[c], n * (t + 2), replacement=True, generator=g)
+        ].unflatten(0, (n, t + 2))
         x, positive, negatives = drawn[:, 0], drawn[:, 1], drawn[:, 2:]
         values = way_loss((x.unsqueeze(1) * (positive.unsqueeze(1) - negatives)).sum(-1), kind)
         exact = float(collision_losses(world.D, f, kind, t)[c])
@@ -99,7 +127,9 @@ def test_collision_losses_and_deviations_agree_with_sampling(kind, t):
     distance=st.floats(0, 30),
     spread=st.floats(0, 6),
 )
-def test_lemma_a1_holds_for_every_class_with_the_papers_constant_and_with_the_sharp_one(kind, t, seed, size, distance, spread):
+def test_lemma_a1_holds_for_every_class_with_the_papers_constant_and_with_the_sharp_one(
+    kind, t, seed, size, distance, spread
+):
     world = random_world(generator(seed), 3, 5, spread=spread)
     f = math.exp(size) * (normal(5, 2, seed=seed + 1) + distance)
     cost = collision_losses(world.D, f, kind, t) - at_zero(kind, t)
@@ -113,7 +143,9 @@ def test_lemma_a1_holds_for_every_class_with_the_papers_constant_and_with_the_sh
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("t", "points"), [(1, 40), (2, 24), (3, 12)])
 def test_the_sharp_constant_is_attained_in_the_limit(kind, t, points):
-    """One extremal class far from the origin comes within 2% (what 12 points and a finite distance cost), at every t."""
+    """One extremal class far from the origin comes within 2% (what 12 points and a finite distance
+    cost), at every t.
+    """
     D, f = extremal_class(points, t, distance=200.0)
     ratio = float(collision_ratio(World(torch.ones(1, dtype=torch.float64), D), f, kind, t))
     assert 0.98 < ratio / collision_constant(kind, t, sharp=True) < 1
@@ -122,12 +154,24 @@ def test_the_sharp_constant_is_attained_in_the_limit(kind, t, points):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("t", [1, 2])
 def test_search_reaches_the_sharp_constant_and_breaks_a_smaller_one(kind, t):
-    """Jointly over f, rho and D. With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the limit (a uniform grid): it is found.
-    Lower the constant to 97% of what was found and the same search must find a violation."""
-    found = search(lambda w, f: collision_ratio(w, 100 * f, kind, t), 2, 6, 1, generator=generator(8), steps=250, restarts=8)
+    """Jointly over f, rho and D. With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the
+    limit (a uniform grid): it is found. Lower the constant to 97% of what was found and the same
+    search must find a violation.
+    """
+    found = search(
+        lambda w, f: collision_ratio(w, 100 * f, kind, t),
+        2,
+        6,
+        1,
+        generator=generator(8),
+        steps=250,
+        restarts=8,
+    )
     limit = collision_constant(kind, t, sharp=True) * (math.sqrt(1 - 1 / 36) if t == 1 else 1)
     assert 0.97 * limit < found.value < limit
-    assert float(collision_ratio(found.world, 100 * found.f, kind, t)) == pytest.approx(found.value, abs=1e-12)
+    assert float(collision_ratio(found.world, 100 * found.f, kind, t)) == pytest.approx(
+        found.value, abs=1e-12
+    )
     assert float(found.history[0].median()) < 0.9 * limit
 
     def planted(world: World, f: torch.Tensor) -> torch.Tensor:
@@ -138,21 +182,38 @@ def test_search_reaches_the_sharp_constant_and_breaks_a_smaller_one(kind, t):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_theorem_4_5_holds_for_the_minimiser_of_a_class_of_representations(kind):
-    """In 40 worlds: f_hat minimises L_un over 50 tables; its mean classifier's loss is below the right side of every other one."""
+    """In 40 worlds: f_hat minimises L_un over 50 tables; its mean classifier's loss is below the
+    right side of every other one.
+    """
     world = random_world(generator(10), 3, 6, batch=(40, 1), spread=3.0)
     world = World(world.rho.expand(40, 50, 3), world.D.expand(40, 50, 3, 6))
-    f = normal(40, 50, 6, 2, seed=11) * torch.logspace(-1, 0.5, 50, dtype=torch.float64)[:, None, None]
+    f = (
+        normal(40, 50, 6, 2, seed=11)
+        * torch.logspace(-1, 0.5, 50, dtype=torch.float64)[:, None, None]
+    )
     pairs = pair_losses(world, f, kind)
     chosen = pairs.unsupervised.argmin(1, keepdim=True)
     left = pairs.supervised().gather(1, chosen)
     for sharp in (False, True):
-        assert bool((left <= deviation_bound(pairs, intraclass_deviation(world, f), collision_constant(kind, sharp=sharp)) + 1e-9).all())
-    assert bool((left > pairs.different_class + 1e-3).any())  # the term beta s(f) cannot be left out
+        assert bool(
+            (
+                left
+                <= deviation_bound(
+                    pairs, intraclass_deviation(world, f), collision_constant(kind, sharp=sharp)
+                )
+                + 1e-9
+            ).all()
+        )
+    assert bool(
+        (left > pairs.different_class + 1e-3).any()
+    )  # the term beta s(f) cannot be left out
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_breaks_theorem_4_5_only_if_its_constant_is_too_small(kind):
-    """F = {f, 0}: where L_un(f) >= 1 the minimiser is 0, whose loss is 1, so that L_un^!=(f) + beta s(f) may not fall below 1."""
+    """F = {f, 0}: where L_un(f) >= 1 the minimiser is 0, whose loss is 1, so that L_un^!=(f) + beta
+    s(f) may not fall below 1.
+    """
 
     def violation(constant: float) -> float:
         def objective(world: World, f: torch.Tensor) -> torch.Tensor:
@@ -168,19 +229,30 @@ def test_search_breaks_theorem_4_5_only_if_its_constant_is_too_small(kind):
 
 
 def test_beta_of_balanced_classes_and_its_growth_with_imbalance():
-    """c'/(C - 1) for uniform rho, which is the least that C classes can have; without end as one class takes all."""
+    """c'/(C - 1) for uniform rho, which is the least that C classes can have; without end as one
+    class takes all.
+    """
     for classes in (2, 10, 100):
         uniform = torch.full((classes,), 1 / classes, dtype=torch.float64)
         assert float(deviation_weight(uniform, 1.5)) == pytest.approx(1.5 / (classes - 1))
-        assert bool((deviation_weight(torch.softmax(normal(50, classes), -1), 1.5) > deviation_weight(uniform, 1.5)).all())
-    assert float(deviation_weight(torch.tensor([1 - 1e-6, 1e-6], dtype=torch.float64), 1.0)) == pytest.approx(5e5, rel=1e-3)
+        assert bool(
+            (
+                deviation_weight(torch.softmax(normal(50, classes), -1), 1.5)
+                > deviation_weight(uniform, 1.5)
+            ).all()
+        )
+    assert float(
+        deviation_weight(torch.tensor([1 - 1e-6, 1e-6], dtype=torch.float64), 1.0)
+    ) == pytest.approx(5e5, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_D_and_f(kind):
     inputs = (normal(2, 4, seed=13).requires_grad_(), normal(4, 2, seed=14).requires_grad_())
     rho = torch.tensor([0.4, 0.6], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda D, f: collision_ratio(World(rho, torch.softmax(D, -1)), f, kind, 2), inputs)
+    assert torch.autograd.gradcheck(
+        lambda D, f: collision_ratio(World(rho, torch.softmax(D, -1)), f, kind, 2), inputs
+    )
 
 
 def test_wrong_arguments_raise_one_line_errors():

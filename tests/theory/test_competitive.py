@@ -1,4 +1,6 @@
-"""Lemma 5.1 and its parts: sub-Gaussian constants against known ones, both sides against sampling, the margin that is needed."""
+"""Lemma 5.1 and its parts: sub-Gaussian constants against known ones, both sides against sampling,
+the margin that is needed.
+"""
 
 import math
 
@@ -20,7 +22,13 @@ from curlnb.theory.competitive import (
     needed_share,
     sub_gaussian,
 )
-from curlnb.theory.finite_worlds import World, intraclass_deviation, pair_losses, random_world, search
+from curlnb.theory.finite_worlds import (
+    World,
+    intraclass_deviation,
+    pair_losses,
+    random_world,
+    search,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -34,7 +42,9 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("p", [0.5, 0.3, 0.02, 1e-6])
 @pytest.mark.parametrize("turn", [None, 0.0, 0.4, 2.9])
 def test_two_points_have_the_constant_of_kearns_and_saul(p, turn):
-    """(1 - 2p)/(2 ln((1 - p)/p)) times the squared distance, in one dimension and at any angle in two."""
+    """(1 - 2p)/(2 ln((1 - p)/p)) times the squared distance, in one dimension and at any angle in
+    two.
+    """
     distance = 1.7
     f = torch.tensor([[0.0], [distance]], dtype=torch.float64) + 0.3
     if turn is not None:
@@ -47,7 +57,9 @@ def test_two_points_have_the_constant_of_kearns_and_saul(p, turn):
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2]))
 def test_the_constant_lies_between_variance_and_hoeffding_and_moves_with_f(seed, d):
-    """It bounds the moment generating function along vectors it was not searched on, ignores shifts, and scales as a square."""
+    """It bounds the moment generating function along vectors it was not searched on, ignores
+    shifts, and scales as a square.
+    """
     world, f = random_world(generator(seed), 3, 5), normal(5, d, seed=seed)
     constant = sub_gaussian(world.D, f)
     centred = f - (world.D @ f).unsqueeze(1)
@@ -81,25 +93,37 @@ def test_more_than_two_dimensions_and_epsilon_0_are_refused():
 
 @pytest.mark.parametrize("radius", [0.5, 3.0])
 def test_the_margins_follow_their_formulas(radius):
-    """The proof's with and without 2 log R; the sharper one solves its equation, and is 1 where epsilon is generous."""
-    c = Concentration(torch.tensor(radius, dtype=torch.float64), torch.tensor(0.4, dtype=torch.float64))
+    """The proof's with and without 2 log R; the sharper one solves its equation, and is 1 where
+    epsilon is generous.
+    """
+    c = Concentration(
+        torch.tensor(radius, dtype=torch.float64), torch.tensor(0.4, dtype=torch.float64)
+    )
     for epsilon in (1e-6, 0.01, 0.2):
-        expected = 1 + 2 * radius * 0.4 * math.sqrt(2 * math.log(max(radius, 1)) + math.log(3 / epsilon))
+        expected = 1 + 2 * radius * 0.4 * math.sqrt(
+            2 * math.log(max(radius, 1)) + math.log(3 / epsilon)
+        )
         assert float(margin(c, epsilon)) == pytest.approx(expected)
         a = float(margin(c, epsilon, sharp=True)) - 1
         spread = radius * 0.4
-        assert math.sqrt(math.pi) * spread * math.erfc(a / (2 * spread)) == pytest.approx(epsilon, rel=1e-9)
+        assert math.sqrt(math.pi) * spread * math.erfc(a / (2 * spread)) == pytest.approx(
+            epsilon, rel=1e-9
+        )
         assert a < expected - 1
     assert float(margin(c, 10.0, sharp=True)) == 1
 
 
 def test_gamma_1_is_the_mean_classifiers_hinge_loss_and_margins_are_a_distribution():
     worlds, f = random_world(generator(2), 4, 5, batch=(6,)), normal(6, 5, 2, seed=3)
-    torch.testing.assert_close(margin_loss(worlds, f, 1.0), pair_losses(worlds, f, "hinge").supervised())
+    torch.testing.assert_close(
+        margin_loss(worlds, f, 1.0), pair_losses(worlds, f, "hinge").supervised()
+    )
     values, chances = mean_margins(worlds, f)
     torch.testing.assert_close(chances.sum(-1), torch.ones(6, dtype=torch.float64))
     gamma = torch.linspace(0.5, 3, 6).double()
-    torch.testing.assert_close(margin_loss(worlds, f, gamma), (chances * (gamma[:, None] - values).clamp_min(0)).sum(-1))
+    torch.testing.assert_close(
+        margin_loss(worlds, f, gamma), (chances * (gamma[:, None] - values).clamp_min(0)).sum(-1)
+    )
 
 
 def test_both_sides_of_the_lemma_agree_with_sampling():
@@ -109,19 +133,31 @@ def test_both_sides_of_the_lemma_agree_with_sampling():
     gamma = float(margin(concentration(world, f), epsilon))
     classes = torch.multinomial(world.rho, 2 * n, replacement=True, generator=g).view(n, 2)
     classes = classes[classes[:, 0] != classes[:, 1]]
-    x, positive = f[torch.multinomial(world.D[classes[:, 0]], 2, replacement=True, generator=g)].unbind(1)
+    x, positive = f[
+        torch.multinomial(world.D[classes[:, 0]], 2, replacement=True, generator=g)
+    ].unbind(1)
     negative = f[torch.multinomial(world.D[classes[:, 1]], 1, generator=g).squeeze(1)]
     means = world.D @ f
     left = (1 - (x * (positive - negative)).sum(1)).clamp_min(0)
-    right = gamma * (1 - (x * (means[classes[:, 0]] - means[classes[:, 1]])).sum(1) / gamma).clamp_min(0)
-    for drawn, exact in ((left, pair_losses(world, f, "hinge").different_class), (right, lemma_bound(world, f, epsilon) - epsilon)):
+    right = gamma * (
+        1 - (x * (means[classes[:, 0]] - means[classes[:, 1]])).sum(1) / gamma
+    ).clamp_min(0)
+    for drawn, exact in (
+        (left, pair_losses(world, f, "hinge").different_class),
+        (right, lemma_bound(world, f, epsilon) - epsilon),
+    ):
         assert abs(float(drawn.mean() - exact)) < 5 * float(drawn.std()) / len(drawn) ** 0.5
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.floats(-1.0, 1.0), st.sampled_from([0.01, 0.3, 2.0]))
-def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(seed, log_size, epsilon):
-    worlds, f = random_world(generator(seed), 3, 5, batch=(20,)), 10**log_size * normal(20, 5, 2, seed=seed)
+def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(
+    seed, log_size, epsilon
+):
+    worlds, f = (
+        random_world(generator(seed), 3, 5, batch=(20,)),
+        10**log_size * normal(20, 5, 2, seed=seed),
+    )
     left = pair_losses(worlds, f, "hinge").different_class
     for sharp in (False, True):
         assert bool((left <= lemma_bound(worlds, f, epsilon, sharp=sharp) * (1 + 1e-9)).all())
@@ -133,7 +169,9 @@ def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(see
 
 
 def test_gradients_of_the_needed_share_agree_with_finite_differences():
-    """The search climbs it: through the supremum of sigma (envelope theorem) and the root gamma* (implicit function theorem)."""
+    """The search climbs it: through the supremum of sigma (envelope theorem) and the root gamma*
+    (implicit function theorem).
+    """
     world, f = random_world(generator(8), 3, 4, spread=1.0), normal(4, 2, seed=9)
 
     def share(table: torch.Tensor) -> torch.Tensor:
@@ -149,7 +187,10 @@ def test_gradients_of_the_needed_share_agree_with_finite_differences():
 
 def test_the_search_finds_a_violation_of_a_lowered_margin_and_none_of_the_proved_one():
     def ratio(constant: float):
-        return lambda world, f: pair_losses(world, f, "hinge").different_class / lemma_bound(world, f, 0.01, constant=constant)
+        return lambda world, f: (
+            pair_losses(world, f, "hinge").different_class
+            / lemma_bound(world, f, 0.01, constant=constant)
+        )
 
     options = dict(generator=generator(1), steps=60, restarts=6)
     assert search(ratio(0.1), 3, 5, 2, **options).value > 1
@@ -166,6 +207,8 @@ def test_the_guarantee_bounds_every_member_of_a_class_that_its_minimiser_could_r
     worlds = World(rho.expand(300, 3), D.expand(300, 3, 9))
     pairs = pair_losses(worlds, f, "hinge")
     best = float(pairs.supervised()[pairs.unsupervised.argmin()])
-    price = collision_constant("hinge") * pairs.tau / (1 - pairs.tau) * intraclass_deviation(worlds, f)
+    price = (
+        collision_constant("hinge") * pairs.tau / (1 - pairs.tau) * intraclass_deviation(worlds, f)
+    )
     right, sharper = guarantee(worlds, f, price), guarantee(worlds, f, price, sharp=True)
     assert best <= float(sharper.min()) <= float(right.min())

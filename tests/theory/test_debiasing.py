@@ -1,4 +1,6 @@
-"""The debiased loss on known distributions: against enumeration, sampling and the library's loss; its bounds; the estimate of tau+."""
+"""The debiased loss on known distributions: against enumeration, sampling and the library's loss;
+its bounds; the estimate of tau+.
+"""
 
 import itertools
 import math
@@ -31,11 +33,17 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> AnchorDistributions:
     g = generator(seed)
-    z = torch.nn.functional.normalize(torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1)
-    return anchor_distributions(z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1))
+    z = torch.nn.functional.normalize(
+        torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1
+    )
+    return anchor_distributions(
+        z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1)
+    )
 
 
-def enumerated(seen: AnchorDistributions, negatives: list[torch.Tensor], t: float, scale: float = 1.0) -> float:
+def enumerated(
+    seen: AnchorDistributions, negatives: list[torch.Tensor], t: float, scale: float = 1.0
+) -> float:
     """E log(1 + scale sum e^{(s_i - s+)/t}) over every outcome, one loop a draw."""
     total, points = 0.0, seen.similarity.shape[1]
     for a in range(len(seen.similarity)):
@@ -44,12 +52,16 @@ def enumerated(seen: AnchorDistributions, negatives: list[torch.Tensor], t: floa
             chance = float(seen.weight[a] * seen.plus[a, outcome[0]])
             for p, point in zip(negatives, outcome[1:], strict=True):
                 chance *= float(p[a, point])
-            total += chance * math.log(1 + scale * float(e[list(outcome[1:])].sum() / e[outcome[0]]))
+            total += chance * math.log(
+                1 + scale * float(e[list(outcome[1:])].sum() / e[outcome[0]])
+            )
     return total
 
 
 def test_a_view_is_the_mixture_of_its_classes():
-    """Averaged over anchors the marginal is the world's, p+ the anchor's own class, and p = tau+ p+ + tau- p-."""
+    """Averaged over anchors the marginal is the world's, p+ the anchor's own class, and p = tau+ p+
+    + tau- p-.
+    """
     g = generator(1)
     z = torch.nn.functional.normalize(torch.randn(5, 2, generator=g, dtype=torch.float64), dim=1)
     D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
@@ -66,11 +78,20 @@ def test_a_view_is_the_mixture_of_its_classes():
 @pytest.mark.parametrize("t", [1.0, 0.3])
 def test_sampled_losses_equal_every_outcome_added_up(t):
     seen = world(2)
-    for parts in ([seen.marginal], [seen.minus] * 2, [seen.plus, seen.marginal], [seen.plus, seen.minus, seen.minus]):
+    for parts in (
+        [seen.marginal],
+        [seen.minus] * 2,
+        [seen.plus, seen.marginal],
+        [seen.plus, seen.minus, seen.minus],
+    ):
         draws = [(p, 1) for p in parts]
-        assert float(sampled_loss(seen, draws, t, scale=1.7)) == pytest.approx(enumerated(seen, parts, t, 1.7), abs=1e-10)
+        assert float(sampled_loss(seen, draws, t, scale=1.7)) == pytest.approx(
+            enumerated(seen, parts, t, 1.7), abs=1e-10
+        )
     grouped = sampled_loss(seen, [(seen.plus, 1), (seen.minus, 2)], t)
-    assert float(grouped) == pytest.approx(enumerated(seen, [seen.plus, seen.minus, seen.minus], t), abs=1e-10)
+    assert float(grouped) == pytest.approx(
+        enumerated(seen, [seen.plus, seen.minus, seen.minus], t), abs=1e-10
+    )
     with pytest.raises(ValueError, match="at least one"):
         sampled_loss(seen, [(seen.minus, 0)], t)
 
@@ -81,16 +102,23 @@ def test_many_negatives_agree_with_sampling():
     anchors = torch.multinomial(seen.weight, n, replacement=True, generator=g)
     e = (seen.similarity / t).exp()[anchors]
     positive = e.gather(1, torch.multinomial(seen.plus[anchors], 1, generator=g)).squeeze(1)
-    negatives = e.gather(1, torch.multinomial(seen.marginal[anchors], 50, replacement=True, generator=g)).sum(1)
+    negatives = e.gather(
+        1, torch.multinomial(seen.marginal[anchors], 50, replacement=True, generator=g)
+    ).sum(1)
     values = (1 + negatives / positive).log()
-    assert abs(float(values.mean() - sampled_loss(seen, [(seen.marginal, 50)], t))) < 5 * float(values.std()) / n**0.5
+    assert (
+        abs(float(values.mean() - sampled_loss(seen, [(seen.marginal, 50)], t)))
+        < 5 * float(values.std()) / n**0.5
+    )
 
 
 @pytest.mark.parametrize("N", [1, 3, 10])
 def test_eq9_adds_up_to_the_unbiased_loss(N):
     seen = world(5)
     terms = eq9_terms(seen, N, 0.5)
-    assert float(terms.sum()) == pytest.approx(float(sampled_loss(seen, [(seen.minus, N)], 0.5)), abs=1e-9)
+    assert float(terms.sum()) == pytest.approx(
+        float(sampled_loss(seen, [(seen.minus, N)], 0.5)), abs=1e-9
+    )
     assert bool((terms[::2] > 0).all())
     assert bool((terms[1::2] < 0).all())
 
@@ -98,7 +126,10 @@ def test_eq9_adds_up_to_the_unbiased_loss(N):
 def test_lemma_2_the_limit_is_approached_from_below():
     seen, Q = world(6), 7
     limit = float(limit_loss(seen, Q, 0.5))
-    gaps = [limit - float(sampled_loss(seen, [(seen.minus, N)], 0.5, scale=Q / N)) for N in (10, 100, 1000)]
+    gaps = [
+        limit - float(sampled_loss(seen, [(seen.minus, N)], 0.5, scale=Q / N))
+        for N in (10, 100, 1000)
+    ]
     assert gaps[0] > gaps[1] > gaps[2] > 0
     assert gaps[2] == pytest.approx(gaps[1] / 10, rel=0.1)
 
@@ -112,7 +143,9 @@ def test_lemma_1_holds_with_our_third_term(seed, N, t):
 
 
 def test_two_level_errors_equal_the_librarys_loss_drawn_many_times():
-    """Bias, deviation and share on the floor of `losses.debiased` with extra positives: within 5 standard errors."""
+    """Bias, deviation and share on the floor of `losses.debiased` with extra positives: within 5
+    standard errors.
+    """
     levels, plus, minus, tau, t, N, M, n = (0.8, -0.4), 0.7, 0.2, 0.3, 0.5, 12, 3, 100_000
     g = generator(7)
 
@@ -144,7 +177,9 @@ def test_two_level_errors_equal_the_librarys_loss_drawn_many_times():
     st.sampled_from([1, 20, None]),
 )
 def test_theorem_3_holds_for_every_temperature_with_our_constant(a, b, plus, minus, tau, t, N, M):
-    found = two_level_error((max(a, b), min(a, b)), plus, minus, tau, t, N=N, M=M, Q=300 if N is None else N)
+    found = two_level_error(
+        (max(a, b), min(a, b)), plus, minus, tau, t, N=N, M=M, Q=300 if N is None else N
+    )
     assert abs(found.bias) <= found.absolute + 1e-12
     assert found.absolute <= theorem3_bound(N, M, tau, t) * (1 + 1e-9) + 1e-9
 
@@ -152,23 +187,35 @@ def test_theorem_3_holds_for_every_temperature_with_our_constant(a, b, plus, min
 def test_the_printed_constant_fails_below_t_1_and_not_at_1():
     """An anchor that sees 1 rarely and -1 else; N = 4096, tau+ = 0.1."""
     for t, fails in ((1.0, False), (0.2, True), (0.07, True)):
-        errors = [two_level_error((1, -1), 0.0, q, 0.1, t, N=4096, M=None, Q=4096) for q in np.geomspace(1e-6, 0.1, 15)]
+        errors = [
+            two_level_error((1, -1), 0.0, q, 0.1, t, N=4096, M=None, Q=4096)
+            for q in np.geomspace(1e-6, 0.1, 15)
+        ]
         worst = max(abs(error.bias) for error in errors)
         assert (worst > theorem3_bound(4096, None, 0.1, t, printed=True)) == fails
         assert worst <= theorem3_bound(4096, None, 0.1, t)
 
 
 def test_uniform_means_and_the_saturation_threshold():
-    """Against draws on the sphere; and the numbers that the saturation is known by, with the library's clamp on either side of them."""
+    """Against draws on the sphere; and the numbers that the saturation is known by, with the
+    library's clamp on either side of them.
+    """
     u = torch.randn(400_000, 8, generator=generator(8), dtype=torch.float64)
     values = (u[:, 0] / u.norm(dim=1) / 0.5).exp()
-    assert abs(float(values.mean()) - float(uniform_mean(0.5, 8))) < 5 * float(values.std()) / len(values) ** 0.5
-    assert saturation(np.array([0.5, 0.2, 0.1]), 128) == pytest.approx([0.121, 0.0074, 7e-5], rel=0.05)
+    assert (
+        abs(float(values.mean()) - float(uniform_mean(0.5, 8)))
+        < 5 * float(values.std()) / len(values) ** 0.5
+    )
+    assert saturation(np.array([0.5, 0.2, 0.1]), 128) == pytest.approx(
+        [0.121, 0.0074, 7e-5], rel=0.05
+    )
     u = torch.randn(4, 20_000, 16, generator=generator(9), dtype=torch.float64)
     uniform, aligned = u[..., 0] / u.norm(dim=-1), torch.ones(4, dtype=torch.float64)
     for factor, share in ((0.9, 0.0), (1.1, 1.0)):
         tau = factor * float(saturation(0.5, 16))
-        assert float(losses.clamped_fraction(aligned, uniform, temperature=0.5, tau_plus=tau)) == share
+        assert (
+            float(losses.clamped_fraction(aligned, uniform, temperature=0.5, tau_plus=tau)) == share
+        )
 
 
 def test_the_class_prior_is_found_where_classes_separate_and_never_far_below():

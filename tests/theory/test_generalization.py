@@ -1,4 +1,6 @@
-"""Lemma 4 holds where its proof says, and the search would notice if it did not; the terms of Theorem 5 are what they are said to be."""
+"""Lemma 4 holds where its proof says, and the search would notice if it did not; the terms of
+Theorem 5 are what they are said to be.
+"""
 
 import itertools
 import math
@@ -9,7 +11,13 @@ import torch
 
 from curlnb.theory import debiasing, finite_worlds, generalization
 from curlnb.theory.finite_worlds import World, random_world
-from curlnb.theory.generalization import debiased_loss, lemma4_factor, mean_classifier_loss, softmax_classifier_loss, tuple_loss
+from curlnb.theory.generalization import (
+    debiased_loss,
+    lemma4_factor,
+    mean_classifier_loss,
+    softmax_classifier_loss,
+    tuple_loss,
+)
 
 
 def generator(seed=0):
@@ -27,14 +35,20 @@ def test_both_sides_of_lemma_4_equal_sums_written_out_by_hand():
     rho, D, points = world.rho.numpy(), world.D.numpy(), f.numpy()
     right = 0.0
     for c, x, p in itertools.product(range(4), range(5), range(5)):
-        mean = sum(rho[e] / (1 - rho[c]) * D[e] @ np.exp(points @ points[x]) for e in range(4) if e != c)
+        mean = sum(
+            rho[e] / (1 - rho[c]) * D[e] @ np.exp(points @ points[x]) for e in range(4) if e != c
+        )
         right += rho[c] * D[c, x] * D[c, p] * np.log(1 + 7 * mean / np.exp(points[x] @ points[p]))
     assert float(debiased_loss(world, f, 7)) == pytest.approx(right, rel=1e-12)
     means, left, tasks = D @ points, 0.0, list(itertools.combinations(range(4), 3))
     for task in tasks:
         for c, x in itertools.product(task, range(5)):
             scores = [points[x] @ means[e] for e in task]
-            left -= D[c, x] * np.log(np.exp(points[x] @ means[c]) / np.exp(scores).sum()) / (3 * len(tasks))
+            left -= (
+                D[c, x]
+                * np.log(np.exp(points[x] @ means[c]) / np.exp(scores).sum())
+                / (3 * len(tasks))
+            )
     assert float(mean_classifier_loss(world, f, 3)) == pytest.approx(left, rel=1e-12)
 
 
@@ -44,7 +58,9 @@ def test_the_right_side_is_the_limit_that_debiasing_computes():
     D = torch.softmax(torch.randn(4, 6, generator=g, dtype=torch.float64), -1)
     world, temperature = World(torch.full((4,), 0.25, dtype=torch.float64), D), 0.3
     expected = debiasing.limit_loss(debiasing.anchor_distributions(z, D), 12, temperature)
-    assert torch.allclose(debiased_loss(world, z / math.sqrt(temperature), 12), expected, rtol=1e-12)
+    assert torch.allclose(
+        debiased_loss(world, z / math.sqrt(temperature), 12), expected, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("K", [2, 3, 4])
@@ -69,8 +85,15 @@ def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_bette
     for _ in range(20):  # any classifiers do at best as well
         value = 0.0
         for task in tasks:
-            scores = f @ (torch.randn(3, 3, generator=g, dtype=torch.float64) + (world.D @ f)[list(task)]).T
-            value -= float((world.D[list(task)].T * scores.log_softmax(-1)).sum()) / (3 * len(tasks))
+            scores = (
+                f
+                @ (
+                    torch.randn(3, 3, generator=g, dtype=torch.float64) + (world.D @ f)[list(task)]
+                ).T
+            )
+            value -= float((world.D[list(task)].T * scores.log_softmax(-1)).sum()) / (
+                3 * len(tasks)
+            )
         assert best <= value + 1e-6
 
 
@@ -78,18 +101,24 @@ def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_bette
 def test_the_collapsed_simplex_makes_lemma_4_an_equality(classes, K):
     world, f = generalization.simplex(classes, 2.5)
     assert torch.allclose((f @ f.T).diagonal(), torch.tensor(2.5, dtype=torch.float64))
-    assert torch.allclose(mean_classifier_loss(world, f, K), debiased_loss(world, f, K - 1), rtol=1e-12)
+    assert torch.allclose(
+        mean_classifier_loss(world, f, K), debiased_loss(world, f, K - 1), rtol=1e-12
+    )
 
 
 def test_the_search_finds_a_planted_violation_and_stays_below_the_factor():
-    """With one negative where the lemma asks for three, the worst ratio is 3: a search that could not find that would prove nothing."""
+    """With one negative where the lemma asks for three, the worst ratio is 3: a search that could
+    not find that would prove nothing.
+    """
     equal = torch.full((5,), 0.2, dtype=torch.float64)
 
     def found(N, rho):
         def ratio(world, f):
             return mean_classifier_loss(world, f, 4) / debiased_loss(world, f, N)
 
-        return finite_worlds.search(ratio, 5, 6, 4, generator=generator(), rho=rho, steps=120, radius=3.0).value
+        return finite_worlds.search(
+            ratio, 5, 6, 4, generator=generator(), rho=rho, steps=120, radius=3.0
+        ).value
 
     assert 2.5 < found(1, equal) <= lemma4_factor(equal, 1, 4) == pytest.approx(3)
     assert 0.99 < found(3, equal) <= 1 + 1e-9
@@ -107,14 +136,25 @@ def test_the_factor_holds_for_unequal_classes():
 
 def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0():
     world, f = world_and_f(5)
-    assert torch.allclose(debiased_loss(world, f, 9, tau_plus=0.25), debiased_loss(world, f, 9), rtol=1e-10)
+    assert torch.allclose(
+        debiased_loss(world, f, 9, tau_plus=0.25), debiased_loss(world, f, 9), rtol=1e-10
+    )
     marginal = (world.rho @ world.D) @ (f @ f.T).exp()  # [x]
-    assert torch.allclose(generalization.negative_mean(world, f, tau_plus=0.0), marginal.log().unsqueeze(1).expand(5, 4), rtol=1e-12)
+    assert torch.allclose(
+        generalization.negative_mean(world, f, tau_plus=0.0),
+        marginal.log().unsqueeze(1).expand(5, 4),
+        rtol=1e-12,
+    )
     unequal = World(generalization.geometric(4, 8.0), world.D)
     collapsed = World(unequal.rho, torch.eye(4, dtype=torch.float64))
     corners = generalization.simplex(4, 2.0)[1]
-    error = (generalization.negative_mean(collapsed, corners, tau_plus=0.25) - generalization.negative_mean(collapsed, corners)).diagonal()
-    assert bool(((error > 0) == (unequal.rho > 0.25)).all())  # frequent classes keep false negatives, rare ones lose true ones
+    error = (
+        generalization.negative_mean(collapsed, corners, tau_plus=0.25)
+        - generalization.negative_mean(collapsed, corners)
+    ).diagonal()
+    assert bool(
+        ((error > 0) == (unequal.rho > 0.25)).all()
+    )  # frequent classes keep false negatives, rare ones lose true ones
 
 
 def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
@@ -124,21 +164,33 @@ def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
         worst = tuple_loss(e, -e, e.expand(N, 3), -e.expand(2, 3), tau_plus=tau, temperature=t)
         best = tuple_loss(e, e, -e.expand(N, 3), e.expand(2, 3), tau_plus=tau, temperature=t)
         assert (float(best), float(worst)) == pytest.approx((low, high), rel=1e-12)
-        x = torch.nn.functional.normalize(torch.randn(500, N + 4, 3, generator=generator(), dtype=torch.float64), dim=-1)
-        losses = tuple_loss(x[:, 0], x[:, 1], x[:, 2 : 2 + N], x[:, 2 + N :], tau_plus=tau, temperature=t)
+        x = torch.nn.functional.normalize(
+            torch.randn(500, N + 4, 3, generator=generator(), dtype=torch.float64), dim=-1
+        )
+        losses = tuple_loss(
+            x[:, 0], x[:, 1], x[:, 2 : 2 + N], x[:, 2 + N :], tau_plus=tau, temperature=t
+        )
         assert low <= float(losses.min()) < float(losses.max()) <= high
 
 
 def test_no_gradient_is_longer_than_the_lipschitz_constant_and_some_are_nearly_as_long():
     g = generator()
     shares = {}
-    for (N, M), tau, t in itertools.product(((1, 1), (4, 1), (16, 2)), (0.0, 0.1, 0.5), (1.0, 0.5, 0.2)):
+    for (N, M), tau, t in itertools.product(
+        ((1, 1), (4, 1), (16, 2)), (0.0, 0.1, 0.5), (1.0, 0.5, 0.2)
+    ):
         table = torch.randn(200, N + M + 2, 3, generator=g, dtype=torch.float64)
-        table[:100, 1:] -= 4 * table[:100, :1] * torch.randint(0, 2, (100, N + M + 1, 1), generator=g)  # some opposite the anchor
+        table[:100, 1:] -= (
+            4 * table[:100, :1] * torch.randint(0, 2, (100, N + M + 1, 1), generator=g)
+        )  # some opposite the anchor
         f = torch.nn.functional.normalize(table, dim=-1).requires_grad_()
-        losses = tuple_loss(f[:, 0], f[:, 1], f[:, 2 : 2 + N], f[:, 2 + N :], tau_plus=tau, temperature=t)
+        losses = tuple_loss(
+            f[:, 0], f[:, 1], f[:, 2 : 2 + N], f[:, 2 + N :], tau_plus=tau, temperature=t
+        )
         (gradient,) = torch.autograd.grad(losses.sum(), f)
-        shares[N, M, tau, t] = float(gradient.flatten(1).norm(dim=1).max()) / generalization.lipschitz(N, M, tau, t)
+        shares[N, M, tau, t] = float(
+            gradient.flatten(1).norm(dim=1).max()
+        ) / generalization.lipschitz(N, M, tau, t)
     assert max(shares.values()) <= 1
     assert shares[1, 1, 0.0, 0.2] > 0.9
 
@@ -149,11 +201,16 @@ def test_the_debiased_loss_of_many_samples_tends_to_lemma_4s_right_side():
     g, n = generator(1), 4000
     c = torch.randint(0, 5, (n,), generator=g)
     x, positive = f[torch.multinomial(world.D[c], 2, replacement=True, generator=g)].unbind(1)
-    u = f[torch.multinomial(world.rho @ world.D, n * 400, replacement=True, generator=g)].view(n, 400, 3)
+    u = f[torch.multinomial(world.rho @ world.D, n * 400, replacement=True, generator=g)].view(
+        n, 400, 3
+    )
     v = f[torch.multinomial(world.D[c], 400, replacement=True, generator=g)]
     losses = tuple_loss(x, positive, u, v, tau_plus=0.2, temperature=1.0)
     # N = 400 leaves a bias of order 1/N beside the sampling error
-    assert abs(float(losses.mean() - debiased_loss(world, f, 400))) < 4 * float(losses.std()) / math.sqrt(n) + 0.01
+    assert (
+        abs(float(losses.mean() - debiased_loss(world, f, 400)))
+        < 4 * float(losses.std()) / math.sqrt(n) + 0.01
+    )
 
 
 def test_printed_terms_are_the_papers_formulas():
@@ -168,16 +225,26 @@ def test_printed_terms_are_the_papers_formulas():
 
 
 def test_derived_terms_agree_with_theorem_3_and_vanish_with_more_of_everything():
-    terms = generalization.derived_terms(64, 4, 1000, 0.1, 0.5, generalization.linear_rademacher(64, 4, 1000, 16))
-    assert terms.negatives + terms.positives == pytest.approx(debiasing.theorem3_bound(64, 4, 0.1, 0.5))
+    terms = generalization.derived_terms(
+        64, 4, 1000, 0.1, 0.5, generalization.linear_rademacher(64, 4, 1000, 16)
+    )
+    assert terms.negatives + terms.positives == pytest.approx(
+        debiasing.theorem3_bound(64, 4, 0.1, 0.5)
+    )
     n = 10**8
-    few = generalization.derived_terms(n, n, 10**22, 0.1, 0.5, generalization.linear_rademacher(n, n, 10**22, 16))
+    few = generalization.derived_terms(
+        n, n, 10**22, 0.1, 0.5, generalization.linear_rademacher(n, n, 10**22, 16)
+    )
     assert few.total < 0.01
 
 
 def test_the_rademacher_average_of_linear_maps_stays_below_its_closed_form():
-    inputs = torch.nn.functional.normalize(torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1)  # (N + M + 2) T = 40
-    mean, error = generalization.rademacher_average(generalization.linear_supremum(inputs), 40, 3, generator=generator(1))
+    inputs = torch.nn.functional.normalize(
+        torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1
+    )  # (N + M + 2) T = 40
+    mean, error = generalization.rademacher_average(
+        generalization.linear_supremum(inputs), 40, 3, generator=generator(1)
+    )
     assert 0.9 * generalization.linear_rademacher(2, 1, 8, 3) < mean - 4 * error
     assert mean + 4 * error < generalization.linear_rademacher(2, 1, 8, 3) * 1.02
 

@@ -1,4 +1,6 @@
-"""Many negatives: each quantity against loops over every outcome and against sampling, Theorem B.1's chain, blocks, Appendix C."""
+"""Many negatives: each quantity against loops over every outcome and against sampling, Theorem
+B.1's chain, blocks, Appendix C.
+"""
 
 import itertools
 import math
@@ -34,7 +36,11 @@ def scalar_loss(z: list[float], kind: str) -> float:
     """The paper's definition, in plain Python, of v = -z; no difference of scores, no loss."""
     if not z:
         return 0.0
-    return max(0.0, 1 + max(z)) if kind == "hinge" else math.log2(1 + sum(math.exp(value) for value in z))
+    return (
+        max(0.0, 1 + max(z))
+        if kind == "hinge"
+        else math.log2(1 + sum(math.exp(value) for value in z))
+    )
 
 
 def dot(a: list[float], b: list[float]) -> float:
@@ -53,48 +59,76 @@ def outcomes(rho: list[float], k: int):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_expected_loss_equals_the_sum_over_all_tuples(kind, k):
-    """With a chance of absence, and with values from -30 to 30: no enumeration is replaced by an approximation that shows."""
+    """With a chance of absence, and with values from -30 to 30: no enumeration is replaced by an
+    approximation that shows.
+    """
     for scale, seed in ((1.0, 1), (10.0, 2)):
         z, p = scale * normal(4, seed=seed), 0.7 * torch.softmax(normal(4, seed=seed + 10), 0)
         values, chances = [*z.tolist(), None], [*p.tolist(), 1 - float(p.sum())]
         total = 0.0
         for draw in itertools.product(range(5), repeat=k):
-            total += math.prod(chances[i] for i in draw) * scalar_loss([values[i] for i in draw if values[i] is not None], kind)
+            total += math.prod(chances[i] for i in draw) * scalar_loss(
+                [values[i] for i in draw if values[i] is not None], kind
+            )
         assert float(expected_loss(z, p, k, kind)) == pytest.approx(total, rel=1e-12, abs=1e-13)
 
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
-    """The logistic loss of a few draws is summed, since the integral of large scores takes many nodes: same values, same gradients."""
+    """The logistic loss of a few draws is summed, since the integral of large scores takes many
+    nodes: same values, same gradients.
+    """
     found = []
     for few in (100, 0):
         monkeypatch.setattr(many_negatives, "_FEW_OUTCOMES", few)
-        z, p = (10 * normal(6, 4, seed=5)).requires_grad_(), (0.9 * torch.softmax(normal(3, 1, 4, seed=6), -1)).requires_grad_()
+        z, p = (
+            (10 * normal(6, 4, seed=5)).requires_grad_(),
+            (0.9 * torch.softmax(normal(3, 1, 4, seed=6), -1)).requires_grad_(),
+        )
         value = expected_loss(z, p, k, "logistic")
         found.append((value, *torch.autograd.grad(value.square().sum(), (z, p))))
     for summed, integral in zip(*found, strict=True):
         torch.testing.assert_close(summed, integral, rtol=1e-11, atol=1e-12)
     monkeypatch.undo()
-    far, half = torch.tensor([1e6, -1e6], dtype=torch.float64), torch.full((2,), 0.5, dtype=torch.float64)
-    exactly = sum(math.comb(k, n) / 2**k * (1e6 / math.log(2) + math.log2(n)) for n in range(1, k + 1))  # n of the k are the large score
+    far, half = (
+        torch.tensor([1e6, -1e6], dtype=torch.float64),
+        torch.full((2,), 0.5, dtype=torch.float64),
+    )
+    exactly = sum(
+        math.comb(k, n) / 2**k * (1e6 / math.log(2) + math.log2(n)) for n in range(1, k + 1)
+    )  # n of the k are the large score
     assert float(expected_loss(far, half, k, "logistic")) == pytest.approx(exactly, rel=1e-12)
 
 
 def test_expected_loss_at_large_k_in_closed_form():
-    """Hinge, k coins of +-1: 2 unless all are tails. Logistic, k times the same z: log2(1 + k e^z); zeros: log2(1 + Binomial(k, rho_c))."""
+    """Hinge, k coins of +-1: 2 unless all are tails. Logistic, k times the same z: log2(1 + k e^z);
+    zeros: log2(1 + Binomial(k, rho_c)).
+    """
     coin = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     for k in (2, 10, 50):
-        assert float(expected_loss(coin, torch.full((2,), 0.5).double(), k, "hinge")) == pytest.approx(2 * (1 - 0.5**k), abs=1e-14)
+        assert float(
+            expected_loss(coin, torch.full((2,), 0.5).double(), k, "hinge")
+        ) == pytest.approx(2 * (1 - 0.5**k), abs=1e-14)
         for z in (-20.0, 0.0, 3.0, 40.0):
-            got = float(expected_loss(torch.tensor([z]).double(), torch.ones(1).double(), k, "logistic"))
+            got = float(
+                expected_loss(torch.tensor([z]).double(), torch.ones(1).double(), k, "logistic")
+            )
             assert got == pytest.approx(math.log2(1 + k * math.exp(z)), rel=1e-12, abs=1e-13)
-        floor = sum(r * math.comb(k, n) * r**n * (1 - r) ** (k - n) * math.log2(1 + n) for r in (0.3, 0.7) for n in range(k + 1))
-        assert float(collision_floor(torch.tensor([0.3, 0.7], dtype=torch.float64), "logistic", k)) == pytest.approx(floor, abs=1e-12)
+        floor = sum(
+            r * math.comb(k, n) * r**n * (1 - r) ** (k - n) * math.log2(1 + n)
+            for r in (0.3, 0.7)
+            for n in range(k + 1)
+        )
+        assert float(
+            collision_floor(torch.tensor([0.3, 0.7], dtype=torch.float64), "logistic", k)
+        ) == pytest.approx(floor, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_eq_21_and_convexity(kind):
-    """l(I1) <= l(I) <= l(I1) + l(I2) for every split, which the proof rests on, and l((u + v) / 2) <= (l(u) + l(v)) / 2."""
+    """l(I1) <= l(I) <= l(I1) + l(I2) for every split, which the proof rests on, and l((u + v) / 2)
+    <= (l(u) + l(v)) / 2.
+    """
     z = 3 * normal(2000, 5, seed=3)
     whole = vector_loss(z, kind)
     for size in range(6):
@@ -114,7 +148,9 @@ def test_eq_21_and_convexity(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_all_quantities_equal_loops_over_every_outcome(kind, k):
-    """tau_k, tau', p, Q, rho+, rho'+, L_un, L_un^!=, the collided part and both sides, as sums over classes and points in plain Python."""
+    """tau_k, tau', p, Q, rho+, rho'+, L_un, L_un^!=, the collided part and both sides, as sums over
+    classes and points in plain Python.
+    """
     world, table = random_world(generator(4), 3, 3), normal(3, 2, seed=5)
     rho, D, f = world.rho.tolist(), world.D.tolist(), table.tolist()
     P = range(3)
@@ -133,14 +169,27 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         if not all(collided):
             joint_partial[key] = joint_partial.get(key, 0.0) + chance
         for x, p, *n in itertools.product(P, repeat=k + 2):
-            weight = chance * D[c][x] * D[c][p] * math.prod(D[e][i] for e, i in zip(others, n, strict=True))
+            weight = (
+                chance
+                * D[c][x]
+                * D[c][p]
+                * math.prod(D[e][i] for e, i in zip(others, n, strict=True))
+            )
             z = [dot(f[x], f[i]) - dot(f[x], f[p]) for i in n]
             un += weight * scalar_loss(z, kind)
-            different += weight * scalar_loss([v for v, hit in zip(z, collided, strict=True) if not hit], kind)
-            same += weight * scalar_loss([v for v, hit in zip(z, collided, strict=True) if hit], kind)
+            different += weight * scalar_loss(
+                [v for v, hit in zip(z, collided, strict=True) if not hit], kind
+            )
+            same += weight * scalar_loss(
+                [v for v, hit in zip(z, collided, strict=True) if hit], kind
+            )
 
     def on_task(T, c):
-        return sum(D[c][x] * scalar_loss([dot(f[x], mean[e]) - dot(f[x], mean[c]) for e in T if e != c], kind) for x in P)
+        return sum(
+            D[c][x]
+            * scalar_loss([dot(f[x], mean[e]) - dot(f[x], mean[c]) for e in T if e != c], kind)
+            for x in P
+        )
 
     left = average = raised = distinct_loss = 0.0
     for T in {T for T, _ in joint_partial}:
@@ -148,10 +197,21 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         left += min(joint.get((T, c), 0.0) for c in T) * len(T) * losses / none
         average += sum(joint.get((T, c), 0.0) for c in T) * losses / none
         raised += max(joint_partial[T, c] for c in T) * len(T) * losses / partial
-        distinct_loss += sum(joint.get((T, c), 0.0) for c in T) * losses * (len(T) == k + 1) / (distinct or math.nan)
+        distinct_loss += (
+            sum(joint.get((T, c), 0.0) for c in T)
+            * losses
+            * (len(T) == k + 1)
+            / (distinct or math.nan)
+        )
 
-    chances, sides, per_task = collisions(world.rho, k), theorem_b1(world, table, kind, k), task_losses(world, table, kind)
-    expected_right = (different + k * sum(r * r for r in rho) * collision_constant(kind) * float(s(world, table))) / none
+    chances, sides, per_task = (
+        collisions(world.rho, k),
+        theorem_b1(world, table, kind, k),
+        task_losses(world, table, kind),
+    )
+    expected_right = (
+        different + k * sum(r * r for r in rho) * collision_constant(kind) * float(s(world, table))
+    ) / none
     pairs = [
         (chances.none, none),
         (chances.partial, partial),
@@ -172,7 +232,9 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         assert float(got) == pytest.approx(expected, abs=1e-12)
     for (T, c), chance in joint.items():
         row = sum(2**e for e in T)
-        assert float(task_distribution(world.rho, k).joint[row, c]) == pytest.approx(chance, abs=1e-14)
+        assert float(task_distribution(world.rho, k).joint[row, c]) == pytest.approx(
+            chance, abs=1e-14
+        )
 
 
 def s(world: World, f: torch.Tensor) -> torch.Tensor:
@@ -184,16 +246,24 @@ def test_both_sides_agree_with_sampling(kind):
     """k = 7 by drawing 8 classes and 9 points: within 5 standard errors of the exact value."""
     k, n, g = 7, 100_000, generator(6)
     world, f = random_world(generator(7), 4, 6), 0.7 * normal(6, 3, seed=8)
-    classes = torch.multinomial(world.rho, n * (k + 1), replacement=True, generator=g).view(n, k + 1)
+    classes = torch.multinomial(world.rho, n * (k + 1), replacement=True, generator=g).view(
+        n, k + 1
+    )
 
     def points(c: torch.Tensor) -> torch.Tensor:
         uniform = torch.rand(*c.shape, 1, generator=g, dtype=torch.float64)
         return (uniform > world.D.cumsum(-1)[c]).sum(-1).clamp_max(5)
 
     def agree(exact: torch.Tensor, samples: torch.Tensor) -> None:
-        assert abs(float(exact) - float(samples.mean())) < 5 * float(samples.std()) / math.sqrt(len(samples))
+        assert abs(float(exact) - float(samples.mean())) < 5 * float(samples.std()) / math.sqrt(
+            len(samples)
+        )
 
-    anchor, positive, negative = points(classes[:, 0]), points(classes[:, 0]), points(classes[:, 1:])
+    anchor, positive, negative = (
+        points(classes[:, 0]),
+        points(classes[:, 0]),
+        points(classes[:, 1:]),
+    )
     S = f @ f.T
     z = S[anchor[:, None], negative] - S[anchor, positive][:, None]
     hit = classes[:, 1:] == classes[:, :1]
@@ -201,8 +271,14 @@ def test_both_sides_agree_with_sampling(kind):
     agree(collisions(world.rho, k).tau_all, hit.all(1).double())
     agree(many_negatives.unsupervised(world, f, kind, k), vector_loss(z, kind))
     left_over = ~hit.all(1)
-    agree(many_negatives.different_class(world, f, kind, k), vector_loss(torch.where(hit, -math.inf, z), kind)[left_over])
-    agree(many_negatives.same_class(world, f, kind, k), vector_loss(torch.where(hit, z, -math.inf), kind))
+    agree(
+        many_negatives.different_class(world, f, kind, k),
+        vector_loss(torch.where(hit, -math.inf, z), kind)[left_over],
+    )
+    agree(
+        many_negatives.same_class(world, f, kind, k),
+        vector_loss(torch.where(hit, z, -math.inf), kind),
+    )
     scores = f @ (world.D @ f).T
     free = ~hit.any(1)
     sets = torch.stack([(classes == c).any(1) for c in range(4)], 1)[free]  # [m, C]
@@ -215,7 +291,9 @@ def test_both_sides_agree_with_sampling(kind):
     loss = vector_loss(torch.where(rivals, margins, -math.inf), kind)
     per_task = task_losses(world, f, kind)
     agree(T.mean(per_task), loss)
-    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(1)  # rho+_min / p_max
+    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(
+        1
+    )  # rho+_min / p_max
     assert m > 1000
     agree(theorem_b1(world, f, kind, k).left, factor * loss)
 
@@ -251,13 +329,21 @@ def test_theorem_b1_holds_link_by_link_on_random_worlds(kind, k):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_constant_representation(kind):
-    """All margins are 0: L_un = l_k(0) = log2(1 + k) or 1, and the hinge has left 1 and right (1 - tau') / (1 - tau_k) at uniform rho."""
-    world, f, k = World(torch.full((5,), 0.2, dtype=torch.float64), random_world(generator(14), 5, 6).D), torch.ones(6, 2).double(), 3
+    """All margins are 0: L_un = l_k(0) = log2(1 + k) or 1, and the hinge has left 1 and right (1 -
+    tau') / (1 - tau_k) at uniform rho.
+    """
+    world, f, k = (
+        World(torch.full((5,), 0.2, dtype=torch.float64), random_world(generator(14), 5, 6).D),
+        torch.ones(6, 2).double(),
+        3,
+    )
     zero = 1.0 if kind == "hinge" else math.log2(1 + k)
     assert float(many_negatives.unsupervised(world, f, kind, k)) == pytest.approx(zero, abs=1e-12)
     sides, none, partial = theorem_b1(world, f, kind, k), 0.8**3, 1 - 0.2**3
     if kind == "hinge":
-        assert [float(sides.left), float(sides.right)] == pytest.approx([1, partial / none], abs=1e-7)  # s(f) is a root of rounding errors
+        assert [float(sides.left), float(sides.right)] == pytest.approx(
+            [1, partial / none], abs=1e-7
+        )  # s(f) is a root of rounding errors
     assert float(sides.left) <= float(sides.middle) + 1e-12 <= float(sides.right) + 2e-12
 
 
@@ -265,7 +351,9 @@ def test_a_constant_representation(kind):
 
 
 def test_tasks_are_distributions_and_uniform_where_rho_is():
-    """Any k, also where most sets have a chance of 1e-20; by symmetry a uniform rho makes rho+(T) uniform, so the factor is 1."""
+    """Any k, also where most sets have a chance of 1e-20; by symmetry a uniform rho makes rho+(T)
+    uniform, so the factor is 1.
+    """
     for k in (1, 2, 5, 50):
         for partial in (False, True):
             T = task_distribution(torch.softmax(4 * normal(5, seed=15), 0), k, partial=partial)
@@ -273,7 +361,9 @@ def test_tasks_are_distributions_and_uniform_where_rho_is():
             assert bool((T.joint >= 0).all())
             assert bool((T.joint[T.size < 2] == 0).all())
             chances = collisions(torch.softmax(4 * normal(5, seed=15), 0), k)
-            assert float(T.joint.sum()) == pytest.approx(float(chances.partial if partial else chances.none), rel=1e-12)
+            assert float(T.joint.sum()) == pytest.approx(
+                float(chances.partial if partial else chances.none), rel=1e-12
+            )
         T = task_distribution(torch.full((4,), 0.25).double(), k)
         possible = T.probability > 0
         torch.testing.assert_close(T.anchor[possible], T.uniform()[possible])
@@ -289,9 +379,13 @@ def test_cover_agrees_with_inclusion_and_exclusion():
         for c in subset:
             S = [e for e in subset if e != c]
             exact = sum(
-                (-1) ** (len(S) - len(U)) * float(rho[list(U)].sum()) ** k for n in range(len(S) + 1) for U in itertools.combinations(S, n)
+                (-1) ** (len(S) - len(U)) * float(rho[list(U)].sum()) ** k
+                for n in range(len(S) + 1)
+                for U in itertools.combinations(S, n)
             )
-            assert float(T.joint[sum(2**e for e in subset), c]) == pytest.approx(float(rho[c]) * exact, rel=1e-9)
+            assert float(T.joint[sum(2**e for e in subset), c]) == pytest.approx(
+                float(rho[c]) * exact, rel=1e-9
+            )
 
 
 def test_a_uniform_task_distribution_makes_the_left_side_largest():
@@ -302,11 +396,16 @@ def test_a_uniform_task_distribution_makes_the_left_side_largest():
         D_T = torch.softmax(2 * normal(16, 4, seed=seed), -1) * T.members
         D_T = D_T / D_T.sum(-1, keepdim=True).clamp_min(1e-300)
         assert float(T.lowered(losses, D_T)) <= float(T.lowered(losses)) + 1e-12
-        assert float(T.raised(losses, D_T)) >= float(T.raised(losses)) - 1e-12 or float(D_T[-1].min()) == 0
+        assert (
+            float(T.raised(losses, D_T)) >= float(T.raised(losses)) - 1e-12
+            or float(D_T[-1].min()) == 0
+        )
 
 
 def test_remark_of_section_6_1():
-    """L_sup <= (1 - tau_k) script-L_sup / p, sharper than the paper's by 1 - tau_k: equal if only tasks of k + 1 classes cost anything."""
+    """L_sup <= (1 - tau_k) script-L_sup / p, sharper than the paper's by 1 - tau_k: equal if only
+    tasks of k + 1 classes cost anything.
+    """
     for k in (1, 2, 3):
         rho = torch.softmax(normal(5, seed=20), 0)
         T, chances = task_distribution(rho, k), collisions(rho, k)
@@ -314,7 +413,9 @@ def test_remark_of_section_6_1():
         average, distinct = float(T.mean(losses)), float(T.distinct(losses, k=k))
         assert distinct <= float(chances.none / chances.distinct) * average + 1e-12
         only = losses * (T.size == k + 1).unsqueeze(-1)
-        assert float(T.distinct(only, k=k)) == pytest.approx(float(chances.none / chances.distinct) * float(T.mean(only)), rel=1e-12)
+        assert float(T.distinct(only, k=k)) == pytest.approx(
+            float(chances.none / chances.distinct) * float(T.mean(only)), rel=1e-12
+        )
 
 
 # Lemma B.2
@@ -322,15 +423,22 @@ def test_remark_of_section_6_1():
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_eq_37_holds_with_the_constants_of_its_proof(k):
-    """L_un^!= <= gamma E[rho'+_max / p_min L_gamma] + eps, with Hoeffding's sigma; and gamma L_gamma grows with gamma."""
+    """L_un^!= <= gamma E[rho'+_max / p_min L_gamma] + eps, with Hoeffding's sigma; and gamma
+    L_gamma grows with gamma.
+    """
     eps = 0.01
     for seed in range(8):
-        world, f = random_world(generator(seed), 4, 6, spread=4.0), 0.8 * normal(6, 2, seed=seed + 50)
+        world, f = (
+            random_world(generator(seed), 4, 6, spread=4.0),
+            0.8 * normal(6, 2, seed=seed + 50),
+        )
         sigma, R = float(torch.cdist(f, f).max()) / 2, float(f.norm(dim=1).max())
         log = math.log(2 * (2 * R**2 + 1) / eps)
         gamma = 1 + sigma * R * (math.sqrt(2 * math.log(k)) + 2 * math.sqrt(2 * log))
         T = task_distribution(world.rho, k, partial=True)
-        sides = [g * float(T.raised(task_losses(world, f, "hinge", g))) for g in (1.0, gamma, 2 * gamma)]
+        sides = [
+            g * float(T.raised(task_losses(world, f, "hinge", g))) for g in (1.0, gamma, 2 * gamma)
+        ]
         assert sides[0] <= sides[1] <= sides[2]
         assert float(many_negatives.different_class(world, f, "hinge", k)) <= sides[1] + eps
 
@@ -351,25 +459,43 @@ def test_block_loss_equals_loops_and_is_the_pair_loss_at_one(kind):
     assert float(expected_block_loss(world, table, kind, 2)) == pytest.approx(total, abs=1e-12)
     for k in (1, 4):
         pair = float(many_negatives.unsupervised(world, table, kind, k))
-        assert float(expected_block_loss(world, table, kind, 1, k)) == pytest.approx(pair, abs=1e-12)
+        assert float(expected_block_loss(world, table, kind, 1, k)) == pytest.approx(
+            pair, abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("b", "k"), [(3, 1), (2, 4)])
 def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
-    """An independent estimate, straight from Eq. 12: classes, points and blocks are drawn, not enumerated."""
-    world, f, g, n = random_world(generator(24), 3, 5), normal(5, 2, seed=25), generator(26), 200_000
-    positive, negative = (torch.multinomial(world.rho, n * m, replacement=True, generator=g) for m in (1, k))
-    own = torch.multinomial(world.D[positive], b + 1, replacement=True, generator=g)  # the anchor and its block
+    """An independent estimate, straight from Eq. 12: classes, points and blocks are drawn, not
+    enumerated.
+    """
+    world, f, g, n = (
+        random_world(generator(24), 3, 5),
+        normal(5, 2, seed=25),
+        generator(26),
+        200_000,
+    )
+    positive, negative = (
+        torch.multinomial(world.rho, n * m, replacement=True, generator=g) for m in (1, k)
+    )
+    own = torch.multinomial(
+        world.D[positive], b + 1, replacement=True, generator=g
+    )  # the anchor and its block
     others = torch.multinomial(world.D[negative], b, replacement=True, generator=g).view(n, k, b)
     values = curl_loss(f[own[:, 0]], f[own[:, 1:]], f[others], kind)
-    assert abs(float(values.mean()) - float(expected_block_loss(world, f, kind, b, k))) < 4.5 * float(values.std()) / n**0.5
+    assert (
+        abs(float(values.mean()) - float(expected_block_loss(world, f, kind, b, k)))
+        < 4.5 * float(values.std()) / n**0.5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 3])
 def test_proposition_6_2_and_its_tightening(kind, k):
-    """L_un >= L_block(2) >= L_block(4) >= ... (a mean of b is a mean of its means of b - 1), down to the loss with class means."""
+    """L_un >= L_block(2) >= L_block(4) >= ... (a mean of b is a mean of its means of b - 1), down
+    to the loss with class means.
+    """
     world, f = random_world(generator(24), 3, 4), 2 * normal(4, 2, seed=25)
     values = [float(expected_block_loss(world, f, kind, b, k)) for b in (1, 2, 4, 8)]
     assert values == sorted(values, reverse=True)
@@ -384,15 +510,24 @@ def test_proposition_6_2_and_its_tightening(kind, k):
 @pytest.mark.parametrize("r", [2.0, 4.0])
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_first_example_of_appendix_c_in_closed_form(r, k):
-    """Points 3/2 r e_i and 1/2 r e_i: L_un = u (1 + r^2/2) + v/2, where u and v are the chances to collide with x^1 or with x^2 only."""
+    """Points 3/2 r e_i and 1/2 r e_i: L_un = u (1 + r^2/2) + v/2, where u and v are the chances to
+    collide with x^1 or with x^2 only.
+    """
     n = 4
     f = torch.zeros(2 * n, n, dtype=torch.float64)
     for i in range(n):
         f[2 * i, i], f[2 * i + 1, i] = 1.5 * r, 0.5 * r
-    world = World(torch.full((n,), 1 / n, dtype=torch.float64), torch.eye(n).double().repeat_interleave(2, 1) / 2)
+    world = World(
+        torch.full((n,), 1 / n, dtype=torch.float64),
+        torch.eye(n).double().repeat_interleave(2, 1) / 2,
+    )
     u, v = 1 - (1 - 1 / (2 * n)) ** k, (1 - 1 / (2 * n)) ** k - (1 - 1 / n) ** k
-    assert float(many_negatives.unsupervised(world, f, "hinge", k)) == pytest.approx(u * (1 + r * r / 2) + v / 2, rel=1e-12)
-    assert float(task_distribution(world.rho, k).mean(task_losses(world, f, "hinge"))) == pytest.approx(0, abs=1e-12)
+    assert float(many_negatives.unsupervised(world, f, "hinge", k)) == pytest.approx(
+        u * (1 + r * r / 2) + v / 2, rel=1e-12
+    )
+    assert float(
+        task_distribution(world.rho, k).mean(task_losses(world, f, "hinge"))
+    ) == pytest.approx(0, abs=1e-12)
 
 
 # Gradients, search, errors
@@ -401,24 +536,33 @@ def test_first_example_of_appendix_c_in_closed_form(r, k):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 3])
 def test_gradients_reach_rho_D_and_f(kind, k):
-    inputs = tuple(normal(*shape, seed=26 + i).requires_grad_() for i, shape in enumerate([(3,), (3, 4), (4, 2)]))
+    inputs = tuple(
+        normal(*shape, seed=26 + i).requires_grad_()
+        for i, shape in enumerate([(3,), (3, 4), (4, 2)])
+    )
 
     def sides(rho_logits, D_logits, f):
-        sides = theorem_b1(World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1)), f, kind, k)
+        sides = theorem_b1(
+            World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1)), f, kind, k
+        )
         return torch.stack([sides.left, sides.middle, sides.right])
 
     assert torch.autograd.gradcheck(sides, inputs)
 
 
 def test_search_finds_no_violation_of_b1_and_recovers_a_planted_one():
-    """k = 2, hinge: the ascent passes a constant representation's ratio at uniform rho, stays below 1, and breaks a bound lowered by 3%."""
+    """k = 2, hinge: the ascent passes a constant representation's ratio at uniform rho, stays below
+    1, and breaks a bound lowered by 3%.
+    """
 
     def ratio(world, f):
         sides = theorem_b1(world, f, "hinge", 2)
         return sides.left / sides.right
 
     found = search(ratio, 3, 5, 2, generator=generator(29), restarts=6, steps=120)
-    assert 0.5 < found.value <= 1 + 1e-9  # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
+    assert (
+        0.5 < found.value <= 1 + 1e-9
+    )  # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
 
     def planted(world, f):
         sides = theorem_b1(world, f, "hinge", 2)

@@ -1,4 +1,6 @@
-"""Packings against closed forms and known values; Theorem 5's parts against plain loops and the cases where it fails."""
+"""Packings against closed forms and known values; Theorem 5's parts against plain loops and the
+cases where it fails.
+"""
 
 import math
 
@@ -36,7 +38,14 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def test_nearest_squared_equals_a_loop():
     v = normalize(normal(6, 3), dim=1)
-    loop = [min(sum((float(a) - float(b)) ** 2 for a, b in zip(v[c], v[k], strict=True)) for k in range(6) if k != c) for c in range(6)]
+    loop = [
+        min(
+            sum((float(a) - float(b)) ** 2 for a, b in zip(v[c], v[k], strict=True))
+            for k in range(6)
+            if k != c
+        )
+        for c in range(6)
+    ]
     assert nearest_squared(v).tolist() == pytest.approx(loop, abs=1e-12)
 
 
@@ -54,34 +63,50 @@ def test_tammes_known_packings_are_found(classes):
         (5, 3, 81 / 40),  # a square pyramid, its base 1/8 below the equator; Tammes' is 2
         (6, 3, 2.0),
         (5, 2, 2 - 2 * math.cos(2 * math.pi / 5)),
-        (8, 2, 6 / 8),  # on the circle merging pays from 7 classes on: 3 alone and the rest on one place, or 2 of 3 corners
+        (
+            8,
+            2,
+            6 / 8,
+            # on the circle merging pays from 7 classes on: 3 alone and the rest on one place, or 2 of 3
+            # corners
+        ),
         (13, 3, 11 * (2 - 2 / math.sqrt(5)) / 13),  # two classes share a corner of the icosahedron
     ],
 )
 def test_equation_7_where_it_is_known_in_closed_form(classes, d, value):
-    assert maximise(uniform(classes), d, starts=24, generator=generator()).value == pytest.approx(value, abs=1e-6)
+    assert maximise(uniform(classes), d, starts=24, generator=generator()).value == pytest.approx(
+        value, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("common", [0.5, 0.7, 0.75, 0.9])
 def test_three_classes_in_closed_form(common):
-    """One class at a pole, the others at polar angle theta with cos = -common / (4 (1 - common)), kept between 120 and 180 degrees."""
+    """One class at a pole, the others at polar angle theta with cos = -common / (4 (1 - common)),
+    kept between 120 and 180 degrees.
+    """
     cosine = max(-1.0, min(-0.5, -common / (4 * (1 - common))))
     value = common * (2 - 2 * cosine) + (1 - common) * 4 * (1 - cosine**2)
     rho = torch.tensor([common, (1 - common) / 2, (1 - common) / 2], dtype=torch.float64)
-    assert maximise(rho, 3, starts=10, generator=generator()).value == pytest.approx(value, abs=1e-6)
+    assert maximise(rho, 3, starts=10, generator=generator()).value == pytest.approx(
+        value, abs=1e-6
+    )
 
 
 def test_worst_loss_of_collapsed_classes_is_equation_7():
     """L*_inf = -(value of Eq. 7) / (2t), since s = 1 - ||.||^2 / 2 and the positives cancel the 1."""
     v = normalize(normal(4, 3), dim=1)
     world, f = uniform_world(4, 3), v.repeat_interleave(3, 0)
-    assert float(worst_loss(world, f, 0.5)) == pytest.approx(-float(nearest_squared(v).mean()), abs=1e-12)
+    assert float(worst_loss(world, f, 0.5)) == pytest.approx(
+        -float(nearest_squared(v).mean()), abs=1e-12
+    )
     assert float(packing.alignment(world, f)) == pytest.approx(0, abs=1e-12)
 
 
 def test_alignment_is_half_the_mean_squared_distance():
     world, f = uniform_world(2, 3), normalize(normal(6, 3), dim=1)
-    pairs = [(f[i] - f[j]).square().sum() / 2 for i in range(6) for j in range(6) if i // 3 == j // 3]
+    pairs = [
+        (f[i] - f[j]).square().sum() / 2 for i in range(6) for j in range(6) if i // 3 == j // 3
+    ]
     assert float(packing.alignment(world, f)) == pytest.approx(float(sum(pairs)) / 18, abs=1e-12)
 
 
@@ -93,26 +118,39 @@ def test_descent_finds_equation_7_and_collapses_the_classes():
 
 
 def test_medoids_and_the_error_by_hand():
-    f = normalize(torch.tensor([[1, 0], [1, 0.1], [1, -0.5], [-1, 0], [-1, 0.2], [1, 0.3]], dtype=torch.float64), dim=1)
+    f = normalize(
+        torch.tensor(
+            [[1, 0], [1, 0.1], [1, -0.5], [-1, 0], [-1, 0.2], [1, 0.3]], dtype=torch.float64
+        ),
+        dim=1,
+    )
     world = uniform_world(2, 3)
     v = medoids(world, f)
     assert any(torch.equal(v[0], f[i]) for i in range(3))
     spread = [float((f[:3] - f[i]).square().sum()) for i in range(3)]
     assert torch.equal(v[0], f[spread.index(min(spread))])
-    assert nearest_neighbour_error(world, f, torch.tensor([[1.0, 0], [-1.0, 0]]).double()) == pytest.approx(1 / 6)  # the last point
-    assert nearest_neighbour_error(world, torch.ones(6, 1).double(), torch.ones(2, 1).double()) == pytest.approx(1)  # ties against us
+    assert nearest_neighbour_error(
+        world, f, torch.tensor([[1.0, 0], [-1.0, 0]]).double()
+    ) == pytest.approx(1 / 6)  # the last point
+    assert nearest_neighbour_error(
+        world, torch.ones(6, 1).double(), torch.ones(2, 1).double()
+    ) == pytest.approx(1)  # ties against us
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), classes=st.integers(3, 6))
 def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, classes):
-    """robinson2021, after Theorem 5. Some classes: the others' vectors and points go. Unions: the nearest vector's union."""
+    """robinson2021, after Theorem 5. Some classes: the others' vectors and points go. Unions: the
+    nearest vector's union.
+    """
     chance, points = generator(seed), 3
     labels = torch.arange(classes).repeat_interleave(points)
     f = normalize(torch.randn(classes * points, 3, generator=chance, dtype=torch.float64), dim=1)
     v = normalize(torch.randn(classes, 3, generator=chance, dtype=torch.float64), dim=1)
     wrong = (f @ v.T).argmax(1) != labels
-    assert float(wrong.double().mean()) == pytest.approx(nearest_neighbour_error(uniform_world(classes, points), f, v))
+    assert float(wrong.double().mean()) == pytest.approx(
+        nearest_neighbour_error(uniform_world(classes, points), f, v)
+    )
     kept = labels < classes - 1
     fewer = nearest_neighbour_error(uniform_world(classes - 1, points), f[kept], v[:-1])
     assert fewer <= float(wrong[kept].double().mean()) + 1e-12
@@ -121,7 +159,9 @@ def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, cla
 
 
 def test_theorem_5_as_printed_is_broken_by_a_constant_embedding_and_as_proved_says_nothing_there():
-    """Ten classes, t = 1: a constant f has excess risk 0.60 <= 1 and error 0.9 at best; the printed bound promises less than 0.01."""
+    """Ten classes, t = 1: a constant f has excess risk 0.60 <= 1 and error 0.9 at best; the printed
+    bound promises less than 0.01.
+    """
     optimum = maximise(uniform(10), 3, starts=12, generator=generator())
     excess = optimum.value / 2  # L*_inf of a constant is 0
     bounds = theorem_5(excess, math.sqrt(float(nearest_squared(optimum.vectors).min())), 10)
@@ -132,7 +172,11 @@ def test_theorem_5_as_printed_is_broken_by_a_constant_embedding_and_as_proved_sa
 
 def test_the_proved_bounds_hold_on_random_perturbations_and_in_order():
     optimum = maximise(uniform(4), 3, starts=6, generator=generator())
-    xi, world, tried = math.sqrt(float(nearest_squared(optimum.vectors).min())), uniform_world(4, 5), 0
+    xi, world, tried = (
+        math.sqrt(float(nearest_squared(optimum.vectors).min())),
+        uniform_world(4, 5),
+        0,
+    )
     for number in range(60):
         noise = 10 ** (-3 + number / 25) * normal(20, 3, seed=number)
         f = normalize(optimum.vectors.repeat_interleave(5, 0) + noise, dim=1)
@@ -160,18 +204,24 @@ def test_lemma_11_quantities_by_hand():
         weights += [w / 6 for w in q]
     mean = sum(a * b for a, b in zip(weights, values, strict=True))
     spread = positive_spread(world, f, t, beta)
-    assert float(spread.variance) == pytest.approx(sum(w * (v - mean) ** 2 for w, v in zip(weights, values, strict=True)))
+    assert float(spread.variance) == pytest.approx(
+        sum(w * (v - mean) ** 2 for w, v in zip(weights, values, strict=True))
+    )
     assert float(spread.within) == pytest.approx(within)
     assert float(spread.step) <= math.exp(2 / t**2) + 1e-9
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 10.0])
 def test_lemma_11_with_an_explicit_constant(beta):
-    """Var(X) <= 2 e^{2/t^2} / t^2 L_align: the mean square around the largest value of X, e^{1/t^2}; q_beta^+ prefers near points."""
+    """Var(X) <= 2 e^{2/t^2} / t^2 L_align: the mean square around the largest value of X,
+    e^{1/t^2}; q_beta^+ prefers near points.
+    """
     for seed in range(10):
         f, t = normalize(normal(6, 3, seed=seed), dim=1), (0.6, 1.0, 3.0)[seed % 3]
         spread = positive_spread(uniform_world(2, 3), f, t, beta)
-        rounding = 16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)  # of a sum of squares of X: with threads it comes out otherwise
+        rounding = (
+            16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
+        )  # of a sum of squares of X: with threads it comes out otherwise
         assert spread.within <= spread.variance + rounding
         assert spread.variance <= 2 * math.exp(2 / t**2) / t**2 * spread.align
 
@@ -179,7 +229,9 @@ def test_lemma_11_with_an_explicit_constant(beta):
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="no known value for 13"):
         packing.tammes_distance(13)
-    with pytest.raises(ValueError, match="at least 2 classes, 2 dimensions and a start, not 1, 3 and 1"):
+    with pytest.raises(
+        ValueError, match="at least 2 classes, 2 dimensions and a start, not 1, 3 and 1"
+    ):
         maximise(uniform(1), 3, starts=1, generator=generator())
     with pytest.raises(ValueError, match="no neighbour"):
         nearest_squared(torch.ones(1, 3))

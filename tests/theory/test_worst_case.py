@@ -1,4 +1,6 @@
-"""Worst-case negatives: each quantity against plain loops, sampling and the library's losses; the limits and bounds of Section 4.1."""
+"""Worst-case negatives: each quantity against plain loops, sampling and the library's losses; the
+limits and bounds of Section 4.1.
+"""
 
 import math
 import random
@@ -9,7 +11,13 @@ from torch.nn.functional import normalize
 
 from curlnb.losses import hard, hard_consistent
 from curlnb.theory import worst_case
-from curlnb.theory.worst_case import LabelledWorld, equation_4_mean, game_loss, hardest_mean, uniform_world
+from curlnb.theory.worst_case import (
+    LabelledWorld,
+    equation_4_mean,
+    game_loss,
+    hardest_mean,
+    uniform_world,
+)
 
 
 def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 3):
@@ -20,7 +28,9 @@ def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 
     return LabelledWorld(p, labels), f @ f.T / t
 
 
-def by_hand(world: LabelledWorld, u: torch.Tensor, beta: float, Q: float) -> tuple[list[float], float]:
+def by_hand(
+    world: LabelledWorld, u: torch.Tensor, beta: float, Q: float
+) -> tuple[list[float], float]:
     """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), from the definitions, in Python floats."""
     p, h, means, total = world.p.tolist(), world.labels.tolist(), [], 0.0
     for x in range(len(p)):
@@ -50,7 +60,9 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
     others = [i for i in range(7) if world.labels[i] != world.labels[x]]
     kept = []
     for i in rng.choices(others, [float(world.p[i]) for i in others], k=60_000):
-        if rng.random() < math.exp(beta * (float(u[x, i]) - 2.0)):  # 2 = 1/t is the largest similarity
+        if rng.random() < math.exp(
+            beta * (float(u[x, i]) - 2.0)
+        ):  # 2 = 1/t is the largest similarity
             kept.append(math.exp(float(u[x, i])))
     mean = sum(kept) / len(kept)
     error = math.sqrt(sum((k - mean) ** 2 for k in kept)) / len(kept)
@@ -58,32 +70,50 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
 
 
 def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
-    """With all points as negatives and each anchor's class as its positives, as `hard` and `hard_consistent` see them (N = 1, no floor)."""
+    """With all points as negatives and each anchor's class as its positives, as `hard` and
+    `hard_consistent` see them (N = 1, no floor).
+    """
     world = uniform_world(3, 4)
-    f = normalize(torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1)
+    f = normalize(
+        torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
+    )
     s, t = f @ f.T, 0.5
     own, zeros = s[world.same].view(12, 4), torch.zeros(12, dtype=torch.float64)
     options = dict(tau_plus=1 / 3, beta=1.5, extra_pos=own, n_eff=1, floor=None, temperature=t)
-    torch.testing.assert_close(hard(zeros, s, **options).expm1(), equation_4_mean(world, s / t, 1.5))
-    torch.testing.assert_close(hard_consistent(zeros, s, **options).expm1(), hardest_mean(world, s / t, 1.5).exp())
+    torch.testing.assert_close(
+        hard(zeros, s, **options).expm1(), equation_4_mean(world, s / t, 1.5)
+    )
+    torch.testing.assert_close(
+        hard_consistent(zeros, s, **options).expm1(), hardest_mean(world, s / t, 1.5).exp()
+    )
 
 
 def test_equation_4_errs_by_the_excess_mass_times_the_difference_of_the_means():
     for seed in range(5):
         world, u = world_and_similarities(seed)
-        own, other = worst_case.log_tilted_mean(u, world.positives, 2.0).exp(), hardest_mean(world, u, 2.0).exp()
+        own, other = (
+            worst_case.log_tilted_mean(u, world.positives, 2.0).exp(),
+            hardest_mean(world, u, 2.0).exp(),
+        )
         excess = worst_case.own_class_mass(world, u, 2.0) - world.tau_plus
-        torch.testing.assert_close(equation_4_mean(world, u, 2.0), other + excess * (own - other) / (1 - world.tau_plus))
+        torch.testing.assert_close(
+            equation_4_mean(world, u, 2.0), other + excess * (own - other) / (1 - world.tau_plus)
+        )
 
 
 @pytest.mark.parametrize("include_anchor", [True, False])
 def test_limits_are_approached(include_anchor):
-    """At beta = 400 the tilted distributions sit on their maxima; Eq. 4's limit is e^{1/t} where the anchor is among the points."""
+    """At beta = 400 the tilted distributions sit on their maxima; Eq. 4's limit is e^{1/t} where
+    the anchor is among the points.
+    """
     for seed in range(6):
         world, u = world_and_similarities(seed)
-        if not include_anchor:  # a copy of each point on its own place is what makes the anchor its own nearest neighbour
+        # a copy of each point on its own place is what makes the anchor its own nearest neighbour
+        if not include_anchor:
             u = u - 5 * torch.eye(7, dtype=torch.float64)
-        torch.testing.assert_close(hardest_mean(world, u, 400.0), hardest_mean(world, u, math.inf), rtol=0, atol=0.02)
+        torch.testing.assert_close(
+            hardest_mean(world, u, 400.0), hardest_mean(world, u, math.inf), rtol=0, atol=0.02
+        )
         limit = equation_4_mean(world, u, math.inf)
         torch.testing.assert_close(equation_4_mean(world, u, 1e5), limit, rtol=1e-3, atol=0)
         assert (limit >= hardest_mean(world, u, math.inf).exp() - 1e-12).all()
@@ -116,7 +146,9 @@ def test_proof_bound_is_the_minimum_over_epsilon():
             rho = sum(float(world.p[i]) for i in others if float(u[x, i]) >= top - eps / 2) / mass
             best = min(best, eps + 2 * math.exp(-beta * eps / 2) / rho)
         total += float(world.p[x]) * best
-    assert float(worst_case.proof_bound(world, u, beta, 1.0)) == pytest.approx(math.exp(2) * total, rel=1e-3)
+    assert float(worst_case.proof_bound(world, u, beta, 1.0)) == pytest.approx(
+        math.exp(2) * total, rel=1e-3
+    )
 
 
 def test_no_family_of_distributions_beats_the_supremum():

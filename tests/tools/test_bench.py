@@ -13,12 +13,18 @@ def test_a_matrix_product_and_its_gradients_are_counted():
 
 @pytest.mark.parametrize(("name", "giga_multiply_adds"), [("resnet18", 0.56), ("resnet50", 1.30)])
 def test_a_network_costs_three_times_its_published_forward_pass(name, giga_multiply_adds):
-    """For 32 x 32 images without the first pooling, as many repositories list them; the first layer needs no gradient of its input."""
-    assert bench_stages.operations_a_view(name) == pytest.approx(3 * 2 * giga_multiply_adds * 1e9, rel=0.02)
+    """For 32 x 32 images without the first pooling, as many repositories list them; the first layer
+    needs no gradient of its input.
+    """
+    assert bench_stages.operations_a_view(name) == pytest.approx(
+        3 * 2 * giga_multiply_adds * 1e9, rel=0.02
+    )
 
 
 def test_the_peak_of_memory_holds_weights_gradients_moments_and_views():
-    """Two steps of 256 images on the CPU: at least four times the weights and the two views of a batch, at most the machine."""
+    """Two steps of 256 images on the CPU: at least four times the weights and the two views of a
+    batch, at most the machine.
+    """
     device = torch.device("cpu")
     weights = sum(p.numel() for p in bench_stages.network("cnn", 3).parameters())
     views = 2 * 256 * 3 * 32 * 32

@@ -1,4 +1,6 @@
-"""The cell that sets a notebook up in Colab: silent elsewhere, the same in every notebook, written there by tools/colab.py."""
+"""The cell that sets a notebook up in Colab: silent elsewhere, the same in every notebook, written
+there by tools/colab.py.
+"""
 
 import copy
 import json
@@ -50,7 +52,9 @@ def test_elsewhere_the_cell_does_nothing(addressed, capfd, monkeypatch):
     assert capfd.readouterr() == ("", "")
 
 
-def test_in_colab_it_clones_and_installs_and_leaves_torch_and_the_kernel(addressed, in_colab, monkeypatch):
+def test_in_colab_it_clones_and_installs_and_leaves_torch_and_the_kernel(
+    addressed, in_colab, monkeypatch
+):
     told = executed(colab.source()).told
     assert told == [
         "git clone --quiet --depth 1 https://example.org/curlnb /content/curlnb",
@@ -71,7 +75,9 @@ def test_the_address_stands_in_one_place(monkeypatch, tmp_path):
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n')
     assert colab.repository() == ""
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/y"\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/y"\n'
+    )
     assert colab.repository() == "https://example.org/y"
     assert 'repository = "https://example.org/y"\n' in colab.source()
 
@@ -101,6 +107,8 @@ def test_it_is_put_in_once_and_an_older_one_is_replaced(addressed, monkeypatch, 
 def test_every_notebook_has_the_cell_behind_its_title(path):
     cells = json.loads(path.read_text())["cells"]
     places = [at for at, cell in enumerate(cells) if "colab" in cell["metadata"].get("tags", [])]
-    assert places == [next(at for at, cell in enumerate(cells) if cell["cell_type"] == "markdown") + 1], "run `python tools/colab.py`"
+    assert places == [
+        next(at for at, cell in enumerate(cells) if cell["cell_type"] == "markdown") + 1
+    ], "run `python tools/colab.py`"
     assert "".join(cells[places[0]]["source"]) == colab.source(), "run `python tools/colab.py`"
     assert cells[places[0]]["outputs"] == []

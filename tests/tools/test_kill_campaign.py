@@ -11,8 +11,10 @@ FORKS = Path(__file__).parents[1] / "forks.py"
 
 
 class Begun(kill_campaign.Campaign):
-    """The undisturbed round is a fork, like the commands of other tests. A fork is not known by its environment, so that what is left is
-    looked for after the other rounds only, in which processes of their own are killed."""
+    """The undisturbed round is a fork, like the commands of other tests. A fork is not known by its
+    environment, so that what is left is looked for after the other rounds only, in which processes
+    of their own are killed.
+    """
 
     def round(self, kills: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -24,7 +26,9 @@ class Begun(kill_campaign.Campaign):
             super().round(kills)
 
 
-def test_a_reproduction_killed_now_and_then_ends_with_the_metrics_of_an_undisturbed_one(monkeypatch):
+def test_a_reproduction_killed_now_and_then_ends_with_the_metrics_of_an_undisturbed_one(
+    monkeypatch,
+):
     monkeypatch.setattr(kill_campaign, "Campaign", Begun)
     assert kill_campaign.campaign(2, names=("shared",), pause=0.05, seed=2).startswith("2 kills")
 
@@ -43,5 +47,8 @@ def test_the_campaign_sees_what_it_looks_for(tmp_path, planted, monkeypatch):
         with pytest.raises(ValueError, match="Expecting"):
             it.check_left()
     else:
-        with FileLock(it.results / "lock"), pytest.raises(kill_campaign.Broken, match="held by nobody"):
+        with (
+            FileLock(it.results / "lock"),
+            pytest.raises(kill_campaign.Broken, match="held by nobody"),
+        ):
             it.check_left()

@@ -16,8 +16,15 @@ def test_the_readme_counts_what_the_references_say():
 
 
 def test_groups_are_counted_once_and_verdicts_in_their_order():
-    rows = [("a", "g", "theorem", "fails"), ("b", "g", "theorem", "fails"), ("c", "h", "theorem", "holds"), ("d", "i", "text", "holds")]
-    evidence = pd.DataFrame(rows, columns=["id", "group", "kind", "verdict"]).assign(paper="arora2019")
+    rows = [
+        ("a", "g", "theorem", "fails"),
+        ("b", "g", "theorem", "fails"),
+        ("c", "h", "theorem", "holds"),
+        ("d", "i", "text", "holds"),
+    ]
+    evidence = pd.DataFrame(rows, columns=["id", "group", "kind", "verdict"]).assign(
+        paper="arora2019"
+    )
     lines = readme_counts.table(evidence).splitlines()
     assert lines[0] == "| | CURL (2019) |"
     assert "| **theorems** | 1 holds, 1 fails |" in lines

@@ -1,4 +1,6 @@
-"""The site: built from what is committed, its links whole, and every kind of page seen in a real browser."""
+"""The site: built from what is committed, its links whole, and every kind of page seen in a real
+browser.
+"""
 
 import json
 import re
@@ -31,7 +33,9 @@ SEEN = (  # a page of each kind
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site with two notebooks whole, and of the others their first cell; Sphinx is a fork that has the package imported."""
+    """The site with two notebooks whole, and of the others their first cell; Sphinx is a fork that
+    has the package imported.
+    """
     whole = [path for path in notebooks.find() if notebooks.name_of(path) in WHOLE]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_site, "PYTHON", [sys.executable, str(FORKS)])
@@ -42,7 +46,13 @@ class TestPages:
     def test_it_has_every_notebook_paper_claim_and_module(self, site):
         pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
         assert pages >= {f"notebooks/{notebooks.name_of(path)}.html" for path in notebooks.find()}
-        assert pages >= {"index.html", "search.html", "report.html", "notebooks/index.html", "guides/contributing.html"}
+        assert pages >= {
+            "index.html",
+            "search.html",
+            "report.html",
+            "notebooks/index.html",
+            "guides/contributing.html",
+        }
         for id, claim in claims.table().items():
             assert f'id="{id}"' in (site / "papers" / f"{claim.paper}.html").read_text(), id
         api = "".join(path.read_text() for path in (site / "api").glob("*.html"))
@@ -61,7 +71,9 @@ class TestPages:
 
     def test_solutions_are_folded_and_downloads_are_the_notebooks_themselves(self, site):
         page = (site / "notebooks" / f"{WHOLE[0]}.html").read_text()
-        solutions = json.loads((environment.home() / "notebooks" / f"{WHOLE[0]}.ipynb").read_text())["cells"]
+        solutions = json.loads(
+            (environment.home() / "notebooks" / f"{WHOLE[0]}.ipynb").read_text()
+        )["cells"]
         count = sum("solution" in cell["metadata"].get("tags", []) for cell in solutions)
         assert count > 0
         assert page.count("Show the solution") == count
@@ -72,7 +84,9 @@ class TestPages:
     def test_figures_say_what_the_notebook_says_of_them(self, site):
         for name in WHOLE:
             page = (site / "notebooks" / f"{name}.html").read_text()
-            cells = json.loads((environment.home() / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+            cells = json.loads((environment.home() / "notebooks" / f"{name}.ipynb").read_text())[
+                "cells"
+            ]
             said = [
                 output["metadata"]["image/png"]["alt"]
                 for cell in cells
@@ -84,7 +98,9 @@ class TestPages:
             assert [text for text in said if text not in map(build_site.html.unescape, shown)] == []
 
     def test_what_needs_the_repositorys_address_is_left_out_while_it_is_empty(self, site):
-        pages = "".join(path.read_text() for path in site.rglob("*.html") if "_static" not in path.parts)
+        pages = "".join(
+            path.read_text() for path in site.rglob("*.html") if "_static" not in path.parts
+        )
         known = bool(build_site.ADDRESS["repository"])
         assert ("colab.research.google.com" in pages) == known
         assert ("mybinder.org" in pages) == known
@@ -98,7 +114,9 @@ def test_faults_are_found(tmp_path):
     (tmp_path / "other.html").write_text('<p id="here">')
     bad = '<a href="gone.html">a</a><a href="other.html#there">b</a>'
     bad += '<img src="https://example.org/x.png" alt="x"><img src="other.html" alt="">'
-    (tmp_path / "page.html").write_text(bad + '<a href="other.html#here">c</a><a href="https://example.org">d</a>')
+    (tmp_path / "page.html").write_text(
+        bad + '<a href="other.html#here">c</a><a href="https://example.org">d</a>'
+    )
     assert [fault.removeprefix("page.html: ") for fault in build_site.faults(tmp_path)] == [
         "loads https://example.org/x.png from elsewhere",
         "the picture other.html has no words",
@@ -126,14 +144,23 @@ def test_a_browser_finds_what_is_wrong(tmp_path):
 
 
 def test_guides_lead_to_pages_of_the_site(tmp_path, monkeypatch):
-    guides, titles = {"README.md": "readme", "docs/cluster.md": "cluster"}, {"0_start_here": "Start"}
+    guides, titles = (
+        {"README.md": "readme", "docs/cluster.md": "cluster"},
+        {"0_start_here": "Start"},
+    )
     text = build_site.relinked("README.md", guides, titles)
     assert "](../notebooks/0_start_here.ipynb)" in text
     assert "](cluster.md)" in text
-    assert not re.search(r"\]\((?!\.\./notebooks/0_start|cluster\.md|https?:)[\w./]+\.(py|csv|cff|lock|md)\)", text)  # not on the site
-    (tmp_path / "a.md").write_text("![A map](b/c.png) ![A badge](https://example.org/d.svg) [![B](https://example.org/e.svg)](f.py)")
+    assert not re.search(
+        r"\]\((?!\.\./notebooks/0_start|cluster\.md|https?:)[\w./]+\.(py|csv|cff|lock|md)\)", text
+    )  # not on the site
+    (tmp_path / "a.md").write_text(
+        "![A map](b/c.png) ![A badge](https://example.org/d.svg) [![B](https://example.org/e.svg)](f.py)"
+    )
     monkeypatch.setattr(build_site, "HOME", tmp_path)
     assert build_site.relinked("a.md", {}, {}) == "![A map](/pictures/b/c.png) A badge B"
     monkeypatch.undo()
     monkeypatch.setitem(build_site.ADDRESS, "repository", "https://example.org/curlnb")
-    assert "](https://example.org/curlnb/blob/main/CITATION.cff)" in build_site.relinked("README.md", guides, titles)
+    assert "](https://example.org/curlnb/blob/main/CITATION.cff)" in build_site.relinked(
+        "README.md", guides, titles
+    )

@@ -11,14 +11,18 @@ FRAMES = 200
 
 
 def frames(device: torch.device) -> list[dict[str, Any]]:
-    """84 x 84 frames of cheetah run a second, one camera kept, without antialiasing and shadows, against dm_control's own call.
+    """84 x 84 frames of cheetah run a second, one camera kept, without antialiasing and shadows,
+    against dm_control's own call.
 
     No row where nothing can be rendered; a line says why.
     """
     if why := control_frames.problem():
         print(f"frames: {why}")
         return []
-    ours, plain = control_frames.Environment("cheetah run", control_frames.CROP), control_frames._suite().load("cheetah", "run").physics
+    ours, plain = (
+        control_frames.Environment("cheetah run", control_frames.CROP),
+        control_frames._suite().load("cheetah", "run").physics,
+    )
     ours.reset(0)
 
     def fast() -> None:

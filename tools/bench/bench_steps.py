@@ -1,7 +1,8 @@
-"""What all comparisons of `make bench` share: timing in turn, a row of the table, the released way to train, and the project's own step.
+"""What all comparisons of `make bench` share: timing in turn, a row of the table, the released way
+to train, and the project's own step.
 
-"The released way" is what the code released with chuang2020 and robinson2021 does: PIL transforms, one image at a time, in a DataLoader
-with two workers; float32; the two views in two forward passes.
+"The released way" is what the code released with chuang2020 and robinson2021 does: PIL transforms,
+one image at a time, in a DataLoader with two workers; float32; the two views in two forward passes.
 """
 
 import statistics
@@ -24,8 +25,16 @@ from curlnb.runs import devices
 BATCH = 256
 
 
-def in_turn(ours: Callable[[], object], baseline: Callable[[], object], device: torch.device, *, repeats: int = 5) -> tuple[float, float]:
-    """Median seconds of each, after one warm-up, A B A B ..., so that a drift of the machine touches both alike."""
+def in_turn(
+    ours: Callable[[], object],
+    baseline: Callable[[], object],
+    device: torch.device,
+    *,
+    repeats: int = 5,
+) -> tuple[float, float]:
+    """Median seconds of each, after one warm-up, A B A B ..., so that a drift of the machine
+    touches both alike.
+    """
     seconds: tuple[list[float], list[float]] = ([], [])
     for repeat in range(repeats + 1):
         for function, kept in zip((ours, baseline), seconds, strict=True):
@@ -45,19 +54,23 @@ def _finish(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def row(what: str, ours: float, baseline: float, unit: str, *, faster_is: str = "higher") -> dict[str, Any]:
+def row(
+    what: str, ours: float, baseline: float, unit: str, *, faster_is: str = "higher"
+) -> dict[str, Any]:
     ratio = ours / baseline if faster_is == "higher" else baseline / ours
     return {"what": what, "ours": ours, "baseline": baseline, "unit": unit, "ratio": ratio}
 
 
-# --- the released way -------------------------------------------------------------------------------------------------
+# --- the released way -----------------------------------------------------------------------------
 
 
 class TwoViews(Dataset[Any]):
     """Two augmented views of an image, by PIL, as in the released code."""
 
     def __init__(self, images: Tensor) -> None:
-        self.images = [Image.fromarray(np.asarray(image.permute(1, 2, 0))) for image in images.cpu()]
+        self.images = [
+            Image.fromarray(np.asarray(image.permute(1, 2, 0))) for image in images.cpu()
+        ]
         self.transform = transforms.Compose(
             [
                 transforms.RandomResizedCrop(32),
@@ -78,10 +91,22 @@ class TwoViews(Dataset[Any]):
 
 
 def released_loader(images: Dataset[Any]) -> DataLoader[Any]:
-    return DataLoader(images, batch_size=BATCH, shuffle=True, drop_last=True, num_workers=2, persistent_workers=True)
+    return DataLoader(
+        images,
+        batch_size=BATCH,
+        shuffle=True,
+        drop_last=True,
+        num_workers=2,
+        persistent_workers=True,
+    )
 
 
-def released_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], device: torch.device) -> None:
+def released_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader[Any],
+    device: torch.device,
+) -> None:
     for first, second in loader:
         z1, z2 = model(first.to(device))[1], model(second.to(device))[1]
         loss = losses.info_nce(*losses.pairwise(z1, z2)).mean()
@@ -91,16 +116,27 @@ def released_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: D
 
 
 def own_epoch(
-    model: nn.Module, embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, images: Tensor, generator: torch.Generator
+    model: nn.Module,
+    embed: Callable[..., Tensor],
+    optimizer: torch.optim.Optimizer,
+    images: Tensor,
+    generator: torch.Generator,
 ) -> None:
     for batch in images.split(BATCH):
         if len(batch) == BATCH:
             own_step(embed, optimizer, batch, generator)
 
 
-def own_step(embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, batch: Tensor, generator: torch.Generator) -> None:
+def own_step(
+    embed: Callable[..., Tensor],
+    optimizer: torch.optim.Optimizer,
+    batch: Tensor,
+    generator: torch.Generator,
+) -> None:
     parameters = augment.draw(2 * len(batch), batch.shape[2], batch.shape[3], generator)
-    loss = losses.info_nce(*losses.pairwise(*embed(torch.cat([batch, batch]), parameters).chunk(2))).mean()
+    loss = losses.info_nce(
+        *losses.pairwise(*embed(torch.cat([batch, batch]), parameters).chunk(2))
+    ).mean()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -109,10 +145,16 @@ def own_step(embed: Callable[..., Tensor], optimizer: torch.optim.Optimizer, bat
 def own_embed(
     model: nn.Module, device: torch.device, *, precision: str, compile: bool, size: int = 32
 ) -> tuple[Callable[..., Tensor], str]:
-    """The project's own step up to the embeddings; also what the machine admitted of what was asked."""
+    """The project's own step up to the embeddings; also what the machine admitted of what was
+    asked.
+    """
 
     def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(augment.apply(images, parameters, size=size).contiguous(memory_format=torch.channels_last))[1]
+        return model(
+            augment.apply(images, parameters, size=size).contiguous(
+                memory_format=torch.channels_last
+            )
+        )[1]
 
     precision, compile, _ = devices.admitted(precision, compile, device)
     compiled = torch.compile(embed, dynamic=False) if compile else embed
@@ -124,10 +166,14 @@ def own_embed(
     return cast, f"{precision}{', compiled' if compile else ''}"
 
 
-def network_and_optimizer(name: str, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+def network_and_optimizer(
+    name: str, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = network(name, 3).to(device)
-    return model, torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6, fused=device.type != "mps")
+    return model, torch.optim.Adam(
+        model.parameters(), lr=1e-3, weight_decay=1e-6, fused=device.type != "mps"
+    )
 
 
 def mini_images(device: torch.device, count: int) -> Tensor:

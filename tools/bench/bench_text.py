@@ -1,4 +1,6 @@
-"""The rows of `make bench` about text: sentences a second through training of the bidirectional GRU, against the usual ways."""
+"""The rows of `make bench` about text: sentences a second through training of the bidirectional
+GRU, against the usual ways.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +19,9 @@ BATCH, BLOCK, NEGATIVES, STEPS = 320, 10, 8, 4
 
 
 def sentences_against_padded(device: torch.device) -> dict[str, Any]:
-    """Packed batches from tensors on the device, against the same tensors padded to the batch's longest sentence, through nn.GRU."""
+    """Packed batches from tensors on the device, against the same tensors padded to the batch's
+    longest sentence, through nn.GRU.
+    """
     texts, samples = _texts(device)
     (ours, its), (plain, their) = _model(texts), _model(texts)
     a, b = in_turn(
@@ -26,7 +30,12 @@ def sentences_against_padded(device: torch.device) -> dict[str, Any]:
         device,
         repeats=3,
     )
-    return row("training a GRU on packed sentences against padded ones", samples.numel() / a, samples.numel() / b, "sentences/s")
+    return row(
+        "training a GRU on packed sentences against padded ones",
+        samples.numel() / a,
+        samples.numel() / b,
+        "sentences/s",
+    )
 
 
 def sentences_against_loader(device: torch.device) -> dict[str, Any]:
@@ -36,11 +45,20 @@ def sentences_against_loader(device: torch.device) -> dict[str, Any]:
     loader = DataLoader(_Sentences(texts), batch_sampler=samples.tolist(), collate_fn=_collate)
     a, b = in_turn(
         lambda: _epoch(ours, its, (ours(pack(texts, some)) for some in samples)),
-        lambda: _epoch(plain, their, (_padded(plain, tokens.to(device), length.to(device)) for tokens, length in loader)),
+        lambda: _epoch(
+            plain,
+            their,
+            (_padded(plain, tokens.to(device), length.to(device)) for tokens, length in loader),
+        ),
         device,
         repeats=3,
     )
-    return row("training a GRU on packed sentences against a loader of samples", samples.numel() / a, samples.numel() / b, "sentences/s")
+    return row(
+        "training a GRU on packed sentences against a loader of samples",
+        samples.numel() / a,
+        samples.numel() / b,
+        "sentences/s",
+    )
 
 
 def _texts(device: torch.device) -> tuple[datasets.Texts, Tensor]:
@@ -56,10 +74,16 @@ def _model(texts: datasets.Texts) -> tuple[BiGRU, torch.optim.Optimizer]:
     return model, torch.optim.Adam(model.parameters(), fused=texts.vectors.device.type != "mps")
 
 
-def _epoch(model: nn.Module, optimizer: torch.optim.Optimizer, representations: Iterable[Tensor]) -> None:
-    """A step of CURL with blocks for each batch of representations [BATCH, d], which are computed as they are asked for."""
+def _epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, representations: Iterable[Tensor]
+) -> None:
+    """A step of CURL with blocks for each batch of representations [BATCH, d], which are computed
+    as they are asked for.
+    """
     for z in representations:
-        loss = curl_block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0))
+        loss = curl_block_loss(
+            z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0)
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -70,11 +94,15 @@ def _pad(texts: datasets.Texts, samples: Tensor) -> tuple[Tensor, Tensor]:
     start, length = texts.starts[samples], texts.starts.diff()[samples]
     step = torch.arange(int(length.max()), device=start.device)
     there = step < length[:, None]
-    return torch.where(there, texts.tokens[(start[:, None] + step).clamp_max(len(texts.tokens) - 1)], 0), length
+    return torch.where(
+        there, texts.tokens[(start[:, None] + step).clamp_max(len(texts.tokens) - 1)], 0
+    ), length
 
 
 def _padded(model: BiGRU, tokens: Tensor, length: Tensor) -> Tensor:
-    """What one writes first: nn.GRU over the padded batch, then each sentence's state at its last word, and at the first backwards."""
+    """What one writes first: nn.GRU over the padded batch, then each sentence's state at its last
+    word, and at the first backwards.
+    """
     states, _ = model.gru(model.vectors[tokens].transpose(0, 1))  # [longest, m, 2 hidden]
     ahead, back = states.chunk(2, 2)
     last = ahead[length - 1, torch.arange(len(length), device=length.device)]
@@ -95,4 +123,6 @@ class _Sentences(Dataset[Any]):
 
 
 def _collate(sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
-    return pad_sequence(sentences, batch_first=True), torch.tensor([len(sentence) for sentence in sentences])
+    return pad_sequence(sentences, batch_first=True), torch.tensor(
+        [len(sentence) for sentence in sentences]
+    )
