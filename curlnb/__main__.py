@@ -1,6 +1,4 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls,
-and torchrun.
-"""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls."""
 
 import argparse
 import json
@@ -20,8 +18,7 @@ try:
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
     from curlnb.data import datasets
-    from curlnb.experiments import all_experiments
-    from curlnb.runs import cluster, devices, distributed, environment, provenance
+    from curlnb.runs import cluster, devices, environment, provenance
     from curlnb.runs.boundary import check_environment, check_seed
     from curlnb.runs.store import default_store
 except ModuleNotFoundError as absent:
@@ -67,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
     command("data", "fetch the data that a profile needs")
-    run = command("run", "compute one run; under torchrun, on all its processes")
+    run = command("run", "compute one run")
     run.add_argument("experiment", help="its name, images.simclr say")
     run.add_argument(
         "parameters",
@@ -227,7 +224,7 @@ def _data(profile: str) -> int:
 
 
 def run(name: str, words: list[str], profile: str) -> None:
-    """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
+    """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
     experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
@@ -237,16 +234,13 @@ def run(name: str, words: list[str], profile: str) -> None:
     given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
     seed, store = check_seed(given.pop("seed", 0)), default_store(profile)
     given = experiment.parameters(given)
-    distributed.refuse(experiment, all_experiments())
-    with distributed.group():
-        record = distributed.run(store, experiment, given, seed)
-    if record is not None:
-        metrics = {
-            key: value for key, value in record["metrics"].items() if isinstance(value, int | float)
-        }
-        print(
-            f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}"
-        )
+    record = store.run(experiment, given, seed)
+    assert record is not None
+    metrics = {
+        key: value for key, value in record["metrics"].items() if isinstance(value, int | float)
+    }
+    folder = store.folder(experiment, given, seed)
+    print(f"{folder}: {record['seconds']:.0f} s, {json.dumps(metrics)}")
 
 
 def _value(text: str) -> Any:
