@@ -18,9 +18,9 @@ try:
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
     from curlnb.data import datasets
-    from curlnb.runs import cluster, devices, environment, provenance
-    from curlnb.runs.boundary import check_environment, check_seed
+    from curlnb.runs import devices, environment, provenance
     from curlnb.runs.store import default_store
+    from curlnb.runs.validation import check_environment, check_seed
 except ModuleNotFoundError as absent:
     if not extras.remedy(absent.name or ""):
         raise
@@ -260,8 +260,6 @@ def doctor() -> str:
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
-    scheduler = os.environ.get("CURLNB_SCHEDULER")
-    is_open, reached = cluster.who_reaches(scheduler) if scheduler else (False, "")
     lines = [
         f"device      {device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
@@ -270,7 +268,6 @@ def doctor() -> str:
         f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
-        *([f"{'WARNING' if is_open else 'scheduler':11} {reached}"] if scheduler else []),
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",

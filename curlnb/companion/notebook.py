@@ -16,10 +16,10 @@ from curlnb.companion import ledger as ledgers
 from curlnb.companion import notebooks
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
-from curlnb.runs.boundary import check_environment
 from curlnb.runs.devices import keep_memory
-from curlnb.runs.files import make_folder, write_atomically
+from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
+from curlnb.runs.validation import check_environment
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
@@ -187,7 +187,7 @@ def slider(draw: Callable[..., object], **ranges: tuple[float, float, float]) ->
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
     path = settings.results / kind / f"{settings.notebook}-{name}.{ending}"
-    make_folder(path.parent, settings.results)
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 

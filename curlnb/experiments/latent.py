@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from curlnb import evaluation, losses
 from curlnb.data import sampling
 from curlnb.runs import environment
-from curlnb.runs.boundary import check_known
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
+from curlnb.runs.validation import check_known
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from curlnb.runs.boundary import check_parameters
 from curlnb.runs.following import follow, installed, is_held
 from curlnb.runs.identity import package_digest
 from curlnb.runs.provenance import numerics
 from curlnb.runs.source import digest_of, is_ours
+from curlnb.runs.validation import check_parameters
 
 
 class StoreError(RuntimeError):

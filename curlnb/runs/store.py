@@ -99,7 +99,7 @@ class Run:
     def tidy(self) -> None:
         """Remove what a run needs only while it runs."""
         for name in ("checkpoint.safetensors", "progress.json"):
-            files.remove(self.folder / name)
+            (self.folder / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -241,12 +241,12 @@ class Store:
         not there is computed, under its lock.
         """
         run = self.begin(experiment, parameters, seed)
-        files.make_folder(run.folder, self.root)
+        run.folder.mkdir(parents=True, exist_ok=True)
         locks = [run.folder / "lock"]
         if (
             run.trained is not None and not run.trained.exists()
         ):  # else two experiments that share a training would both train at once
-            files.make_folder(run.trained.parent, self.root)
+            run.trained.parent.mkdir(parents=True, exist_ok=True)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
@@ -263,7 +263,7 @@ class Store:
 
     def _execute(self, experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
         for leftover in run.folder.glob(".*"):  # what a killed writer left half done
-            files.remove(leftover)
+            leftover.unlink()
         start, earlier = time.perf_counter(), run.load_checkpoint()
         with in_force(seed, full.get("precision", "float32"), run.device) as threads:
             metrics = experiment.call(run, full, seed)
@@ -317,9 +317,8 @@ class Store:
         """
         if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
-            files.make_folder(path.parent, self.root)
-            files.make_way(path)
-            with files.naming(path), open(path, "a") as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "a") as file:
                 file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
 
     def arrays(

@@ -17,7 +17,7 @@ from curlnb.companion import notebooks, reference, reproduce, restamp
 from curlnb.companion.execute import NotebookError
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
-from curlnb.runs import boundary, environment
+from curlnb.runs import environment, validation
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
@@ -210,10 +210,10 @@ def test_every_number_of_every_experiment_is_checked(bench, capfd, data, seed):
     assert err[:-1].isprintable()
     if bench.began:
         assert type(seed) is int
-        assert 0 <= seed < boundary.SEEDS
+        assert 0 <= seed < validation.SEEDS
         assert not isinstance(value, float) or value == value
-        if name in boundary.RANGES:
-            low, high, _ = boundary.RANGES[name]
+        if name in validation.RANGES:
+            low, high, _ = validation.RANGES[name]
             assert low <= value <= high
     else:
         assert name in err or "seed" in err
@@ -254,7 +254,7 @@ def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("CURLNB_RESULTS", "CURLNB_DATA", "CURLNB_LOG"):
         monkeypatch.setenv(name, "~/x")
-    boundary.check_environment()
+    validation.check_environment()
     assert environment.results_root() == tmp_path / "x"
     assert os.environ["CURLNB_DATA"] == os.environ["CURLNB_LOG"] == str(tmp_path / "x")
 
