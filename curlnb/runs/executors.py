@@ -25,6 +25,7 @@ PRELOADED = ("torch", "torch._dynamo", "pandas")
 """What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes
 five seconds.
 """
+SECONDS = 10.0  # that a network file system may take to show a file
 
 
 class SweepError(RuntimeError):
@@ -154,10 +155,8 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
 
 
 def shown(job: Job) -> Record | None:
-    """The record of a run that a worker has finished; a network file system may take some seconds
-    to show it.
-    """
-    until = time.monotonic() + 10
+    """The record of a run that a worker has finished; None where it is not to be seen here."""
+    until = time.monotonic() + SECONDS
     while (record := job.find()) is None and time.monotonic() < until:
         time.sleep(0.5)
     return record

@@ -114,9 +114,15 @@ def commit() -> str:
 
 
 def git(*words: str) -> str:
-    """What a git command says of the checkout; empty where it fails, outside a git checkout say."""
+    """What a git command prints of the checkout; empty where it fails, as outside a git checkout.
+
+    The checkout may be another user's, in a container for example, and GIT_DIR may name another
+    repository: neither is to change what is read.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    line = ["git", "-c", f"safe.directory={home().resolve()}", *words]
     try:
-        answer = subprocess.run(["git", *words], cwd=home(), capture_output=True, text=True)
+        answer = subprocess.run(line, cwd=home(), env=own, capture_output=True, text=True)
     except OSError:
         return ""
     return "" if answer.returncode else answer.stdout.strip()

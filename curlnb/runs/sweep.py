@@ -287,7 +287,7 @@ def _outcomes(
     executor: Executor, jobs: list[Job], wait: bool, most: int
 ) -> Iterator[tuple[Job, Outcome]]:
     """Each job with its outcome, in the order in which they end; at most `most` are under way."""
-    waiting, busy = deque(jobs), {}
+    waiting, busy = deque(jobs), dict[Future[bool], Job]()
     try:
         while waiting or busy:
             while waiting and len(busy) < most:

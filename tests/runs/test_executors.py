@@ -107,7 +107,8 @@ def helper(tmp_path, monkeypatch):
     def write(value: float) -> None:
         path.write_text(
             "from curlnb.runs.experiment import experiment\n\n"
-            f"@experiment\ndef constant(run, *, seed):\n    return {{'value': {value}}}\n"
+            f"def value():\n    return {value}\n\n"
+            "@experiment\ndef constant(run, *, seed):\n    return {'value': value()}\n"
         )
         os.utime(path, (0, 1e9 + value))
         importlib.invalidate_caches()
@@ -126,6 +127,7 @@ def test_a_module_that_was_edited_and_reloaded_is_computed_anew_by_workers(helpe
         found += [*sweep(module.constant, seeds=1, store=store, workers=1)["value"]]
     assert found == [1.0, 2.0]
     helper(3.0)  # and is not reloaded
+    local_processes(1, anew=True)
     with pytest.raises(SweepError, match=r"has other code.*restart the kernel"):
         sweep(module.constant, seeds=[1], store=store, workers=1)
 
@@ -218,14 +220,15 @@ def test_a_killed_worker_is_replaced_and_its_run_resumes_from_its_checkpoint(cli
     assert sum(times.values()) <= 80 + 1, "more than the step in flight was done again"
 
 
+class Elsewhere(Store):
+    """What this process sees where it and the workers have different folders under one path."""
+
+    def find(self, *_):
+        return None
+
+
 def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(executors.time, "sleep", lambda _: None)
-    monkeypatch.setattr(executors.time, "monotonic", iter(range(0, 10**6, 4)).__next__)
-
-    class Elsewhere(Store):  # this process and the workers see different folders under one path
-        def find(self, *_):
-            return None
-
+    monkeypatch.setattr(executors, "SECONDS", 0.0)
     with pytest.raises(SweepError, match=r"finished .*, but not in .*: all must share that folder"):
         sweep(
             toy.counted,
