@@ -1,6 +1,4 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls,
-and torchrun.
-"""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls."""
 
 import argparse
 import json
@@ -21,8 +19,7 @@ try:
     from curlnb.companion.ledger import PROFILES
     from curlnb.companion.why import why
     from curlnb.data import datasets
-    from curlnb.experiments import all_experiments
-    from curlnb.runs import cluster, devices, distributed, environment, provenance
+    from curlnb.runs import cluster, devices, environment, provenance
     from curlnb.runs.boundary import check_environment, check_seed
     from curlnb.runs.experiment import Experiment
     from curlnb.runs.store import default_store
@@ -69,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
     command("data", "fetch the data that a profile needs")
-    run = command("run", "compute one run; under torchrun, on all its processes")
+    run = command("run", "compute one run")
     for one in (run, command("why", "what tells a run from the committed runs")):
         one.add_argument("experiment", help="its name, for example images.simclr")
         one.add_argument(
@@ -255,13 +252,11 @@ def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any],
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
     (experiment, given, seed), store = _run_asked(name, words), default_store(profile)
-    distributed.refuse(experiment, all_experiments())
-    with distributed.group():
-        record = distributed.run(store, experiment, given, seed)
-    if record is not None:
-        numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
-        place = store.folder(experiment, given, seed)
-        print(f"{place}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
+    record = store.run(experiment, given, seed)
+    assert record is not None
+    numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
+    place = store.folder(experiment, given, seed)
+    print(f"{place}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:

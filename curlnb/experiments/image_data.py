@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from curlnb import evaluation
 from curlnb.data import augment, datasets
 from curlnb.experiments.own_parts import OwnDataset
-from curlnb.experiments.settings import kept_in_memory
 from curlnb.runs import environment
+from curlnb.runs.environment import kept_in_memory
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from curlnb.experiments.image_data import (
     knn_and_probe,
     normalised,
 )
-from curlnb.experiments.optimisers import optimiser, train_by
 from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
-from curlnb.experiments.settings import Accelerated, check_known, limited
 from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
-from curlnb.runs import distributed, environment
+from curlnb.runs import environment
+from curlnb.runs.boundary import check_known
+from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, train
 from curlnb.theory import finite_worlds
 
 OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
@@ -134,8 +135,14 @@ class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData)
     """All that `fit` takes: the fields of its bases, each documented there."""
 
     def __post_init__(self) -> None:
-        for group in (ImageData, Pairing, Contrast, Accelerated):
+        for group in (ImageData, Pairing, Contrast):
             group.__post_init__(self)
+        held = self.views * (self.batch - 1)
+        if (self.negatives or 0) > held:
+            raise ValueError(
+                f"negatives is {self.negatives}: a batch of {self.batch} in {self.views} views "
+                f"holds {held}"
+            )
 
 
 def network(
@@ -169,21 +176,14 @@ class Fitted:
 def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     """Train an encoder on images without their labels, save where the objective or the positives
     need them.
-
-    Under torchrun the batch is shared by the ranks (see `distributed`).
     """
-    training = limited(training, batch=4)
+    training = limited(training, batch=4, negatives=6)
     images, labelled, held_out = training.load(run.device)
-    groups = distributed.groups_here(training.bn_groups)
     channels, height, width = images.images.shape[1:]
-    model = network(
-        training.encoder, channels, training.views * groups if groups else 1, training.size
-    ).to(run.device)
-    optimizer = optimiser(model, training, run.device)
-    distributed.join(run, model, optimizer, synchronise=not training.bn_groups)
+    groups = training.views * training.bn_groups if training.bn_groups else 1
+    model = network(training.encoder, channels, groups, training.size).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(images.labels) if training.positives == "true" else None
-    share_done = 0.0  # of the training
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
         """Projections of views; of images, where there are parameters by which they become views."""
@@ -194,35 +194,34 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
 
     project = training.accelerate(project, run)
 
-    def embed(seen: list[Tensor], draws: torch.Generator) -> Tensor:
+    def embed(seen: list[Tensor]) -> Tensor:
         """Projections of a random view of each of the samples, [views x samples, d]."""
         if callable(own := training.augmentation):
             return project(
                 torch.cat(
                     [
-                        own_parts.view(own, images.images.index_select(0, some), draws)
+                        own_parts.view(own, images.images.index_select(0, some), generator)
                         for some in seen
                     ]
                 ),
                 None,
             )
-        parameters = augment.draw(sum(map(len, seen)), height, width, draws, colour=channels == 3)
+        parameters = augment.draw(
+            sum(map(len, seen)), height, width, generator, colour=channels == 3
+        )
         return project(images.images.index_select(0, torch.cat(seen)), parameters)
 
-    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        mine, draws = distributed.share(samples), distributed.stream(generator)
-        seen = [mine]
+    def step(samples: Tensor, done: float) -> tuple[Tensor, dict[str, Tensor]]:
+        seen = [samples]
         for _ in range(training.views - 1):
             seen.append(
-                mine if index is None else sampling.similar(index, images.labels, mine, draws)
+                samples
+                if index is None
+                else sampling.similar(index, images.labels, samples, generator)
             )
-        z = distributed.gather(embed(seen, draws), training.views).chunk(training.views)
-        value, clamped = objective_loss(training, z, images.labels[samples], generator, share_done)
+        z = embed(seen).chunk(training.views)
+        value, clamped = objective_loss(training, z, images.labels[samples], generator, done)
         return value, {"clamped": clamped}
-
-    def before_step(done: float) -> None:
-        nonlocal share_done
-        share_done = done
 
     def measure(epoch: int) -> dict[str, float]:
         if not training.monitor_every or epoch % training.monitor_every:
@@ -234,22 +233,20 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
         }
         return {"knn": knn(x, labelled, test_x, held_out, **votes)}
 
-    hooks: dict[str, Any] = {"before_step": before_step, "on_epoch": measure}
-    log = train_by(
-        training,
+    log = train(
         run,
         model,
         step,
+        training,
         samples=len(images),
         seed=seed,
         generator=generator,
-        optimizer=optimizer,
-        **hooks,
+        on_epoch=measure,
     )
     return Fitted(model, labelled, held_out, generator, log)
 
 
-@experiment(name="images.simclr", data=digest, training=fit, shares_batch=True)
+@experiment(name="images.simclr", data=digest, training=fit)
 def simclr(
     run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False
 ) -> dict[str, Any]:
@@ -270,7 +267,7 @@ def simclr(
     return metrics | last(fitted.log)
 
 
-@experiment(name="images.surrogate", data=digest, training=fit, shares_batch=True)
+@experiment(name="images.surrogate", data=digest, training=fit)
 def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
     """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's
     features are the points.
@@ -328,7 +325,7 @@ def objective_loss(
     """
     pos, neg = losses.pairwise(*views)
     same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None
-    if loss.negatives is not None and loss.negatives < neg.shape[1]:
+    if loss.negatives not in (None, neg.shape[1]):
         if same is None:
             neg = losses.subsample(neg, loss.negatives, generator)
         else:

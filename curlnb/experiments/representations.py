@@ -38,9 +38,7 @@ class Pictures:
     shown: int = 10
 
 
-@experiment(
-    name="representations.look", data=image_data.digest, training=images.fit, shares_batch=True
-)
+@experiment(name="representations.look", data=image_data.digest, training=images.fit)
 def look(
     run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()
 ) -> dict[str, Any]:
