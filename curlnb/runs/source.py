@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 PACKAGE = "curlnb"
 KEEPERS = re.compile(
-    r"curlnb\.(runs\.(?!training$|devices$)\w+|data\.(verified|catalogue|contents|download|\w+_files))"
+    r"curlnb\.(runs\.(?!training$|devices$)\w+|data\.(verified|catalogue|contents|download|official_\w+))"
 )
 _CHECK = re.compile(r"_?check(_\w+)?")
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}
