@@ -89,7 +89,7 @@ def measures(run: Run, *, seed: int, training: Training = Training()) -> dict[st
     """
     fitted = images.fit(run, seed=seed, training=training)
     model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
-    labels, classes = held_out.labels, len(held_out.classes)
+    labels, classes = held_out.labels, int(labelled.labels.max()) + 1
     x, test_x = (image_data.features(model.encoder, data) for data in (labelled, held_out))
     projected = image_data.features(Projections(model), held_out)
     metrics: dict[str, Any] = image_data.knn_and_probe(x, labelled, test_x, held_out)
