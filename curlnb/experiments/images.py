@@ -346,7 +346,7 @@ def objective_loss(
         tau_plus=loss.tau_plus,
         beta=scheduled(loss.beta, loss.schedule, done),
         extra_pos=losses.positives(*views) if len(views) > 2 else None,
-        consistent=loss.objective == "hard_consistent",
+        corrected=loss.objective == "hard_consistent",
     )
     return each.mean(), clamped
 
