@@ -132,8 +132,9 @@ def loss_and_clamped(
             replace(checked, **dict(zip(own, values, strict=True)))
             for values in zip(*map(split, own.values()), strict=True)
         ] or [checked] * blocks
-        tables: Any = zip(*map(split, (pos, neg, extra_pos, mask)), options_of_blocks, strict=True)
-        found = [_block(*each, complete=complete) for each in tables]
+        tables = map(split, (pos, neg, extra_pos, mask))
+        rest = options_of_blocks, [complete] * blocks
+        found = [_block(*each) for each in zip(*tables, *rest, strict=True)]
         loss, above = (torch.cat(parts) for parts in zip(*found, strict=True))
     floored = not is_zero(checked.tau_plus) and checked.floor is not None
     clamped = (~above).to(pos.dtype).mean() if floored and len(pos) else pos.new_zeros(())
