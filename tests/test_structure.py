@@ -16,6 +16,7 @@ HOME = environment.home()
 PACKAGE = HOME / "curlnb"
 FLOORS = [
     "extras",
+    "choices",
     "losses",
     "theory",
     "runs",

@@ -167,6 +167,6 @@ def _run(home: Path, results: Path, record: Record, profile: str) -> Record:
 def _renew(name: str, own: list[Record], profile: str) -> None:
     experiment: Experiment = reference.experiment_named(name)
     for record in own:
-        record["code"] = experiment.code
+        record["code"] = experiment.code(record["parameters"])
         record["identity"] = experiment.identity(record["parameters"], record["seed"])
     reference.write_runs(own, reference.folder(profile) / "runs")

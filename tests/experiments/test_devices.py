@@ -110,11 +110,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             *of_words,
             {"method": "quick_thoughts"},
             {"words": 5, "evaluate_on": "dev"},
+            {"epochs": 0, "track": True},
         ],
         "latent_text.reviews": [
             {},
             {"method": "quick_thoughts", "evaluate_on": "validation"},
             {"train_on": "wiki-mini"},
+            {"epochs": 0},
         ],
         "sentences.quick_thoughts": [
             *(
@@ -305,7 +307,7 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
     from pretend_cuda import watched
 
     from curlnb.runs.store import Run
-    from curlnb.runs.training import train
+    from curlnb.runs.training import Optimisation, train
 
     found = {}
     for name, (_, line) in planted().items():
@@ -314,23 +316,21 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
             model = torch.nn.Linear(4, 1, bias=False).to(device)
             mask = (torch.arange(4) < 2).to(device)
 
-            def step(samples: Any, line: Any = line, model: Any = model, mask: Any = mask) -> Any:
+            def step(
+                samples: Any, _: float, line: Any = line, model: Any = model, mask: Any = mask
+            ) -> Any:
                 line(model.weight[0], mask)
                 return model(torch.ones(len(samples), 4, device=samples.device)).mean(), {}
 
-            options: dict[str, Any] = {
-                "samples": 4,
-                "batch": 2,
-                "epochs": 1,
-                "seed": 0,
-                "generator": torch.Generator(device),
-            }
             train(
                 Run(folder / name, device=device),
                 model,
                 step,
-                torch.optim.Adam(model.parameters(), fused=True),
-                **options,
+                Optimisation(epochs=1, batch=2),
+                samples=4,
+                seed=0,
+                generator=torch.Generator(device),
+                optimizer=torch.optim.Adam(model.parameters(), fused=True),
             )
             float(model.weight.detach().sum())
         found[name] = [*watch.faults, *watch.waits]
