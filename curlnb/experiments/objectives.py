@@ -86,7 +86,7 @@ def _corrected(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
         tau_plus=loss.tau_plus,
         beta=seen.beta,
         extra_pos=seen.extra_pos,
-        consistent=True,
+        corrected=True,
     )
 
 

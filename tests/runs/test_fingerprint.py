@@ -117,7 +117,7 @@ def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(pac
 
 def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, before):
     folder, digests = package
-    path = folder / "losses.py"
+    path = folder / "losses" / "estimate.py"
     text = path.read_text()
     body = ast.parse(text).body
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
@@ -149,7 +149,7 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, befor
 
 def test_words_do_not_count_and_a_constant_does(package, before):
     folder, digests = package
-    path = folder / "losses.py"
+    path = folder / "losses" / "estimate.py"
     assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(
         folder, r'^    """', '    """In other words: '
     )
@@ -268,9 +268,10 @@ def test_a_patched_package_is_refused_in_one_line(kernel, workers):
     )
     assert "objective=my_loss" in said
     assert len(said.splitlines()) == 1
-    said = kernel("kept, images.losses.HOLE = images.losses.HOLE, -5.0\nimages.simclr.key({}, 0)")
-    kernel("images.losses.HOLE = kept")
-    assert said.startswith("IdentityError: curlnb.losses.HOLE is not what its source says")
+    patch = "kept, estimate.HOLE = estimate.HOLE, -5.0\nimages.simclr.key({}, 0)"
+    said = kernel(f"from curlnb.losses import estimate\n{patch}")
+    kernel("estimate.HOLE = kept")
+    assert said.startswith("IdentityError: curlnb.losses.estimate.HOLE is not what its source says")
 
 
 def wrapped(patch):
