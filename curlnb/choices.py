@@ -2,6 +2,9 @@
 
 from typing import Any
 
+FORMER = {"hard_consistent": "hard_corrected"}
+"""Former names, which are taken for the present ones."""
+
 
 class Choices(dict[str, Any]):
     """A table from the names that a setting may have to what they stand for.

@@ -33,25 +33,7 @@ class Options:
     weight_sign: int = 1
 
     def __post_init__(self) -> None:
-        for name, within, wanted, words in (
-            ("temperature", _positive, "positive", ()),
-            ("tau_plus", lambda x: (x >= 0) & (x < 1), "in [0, 1)", ()),
-            ("beta", _not_negative, "at least 0", ()),
-            ("n_eff", _positive, "positive", (None,)),
-            ("floor", _not_negative, "'sphere', None or a number >= 0", (None, "sphere")),
-        ):
-            value = getattr(self, name)
-            if (value is None or isinstance(value, str)) and value in words:
-                continue
-            check_number(name, value, within, wanted)
-            if isinstance(value, Tensor) and name in ("tau_plus", "floor"):  # log 0 has no gradient
-                check_number(name, value, _positive, "above 0 where it is a tensor")
-        for name, allowed, wanted in (
-            ("weight_clip", (None, "rescale", "clamp"), "None, 'rescale' or 'clamp'"),
-            ("weight_sign", (1, -1), "1 or -1"),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+        _check_options(self)
 
     def fitted(self, pos: Tensor) -> "Options":
         """The same, with tensors in the type and on the device of pos [n], 0-dim or, where each
@@ -64,6 +46,28 @@ class Options:
             shapes = "[]" if single else f"[] or [{len(pos)}]"
             require(right, f"{name} as a number or a tensor {shapes}", value)
         return replace(self, **{name: value.to(pos) for name, value in tensors.items()})
+
+
+def _check_options(options: Options) -> None:
+    for name, within, wanted, words in (
+        ("temperature", _positive, "positive", ()),
+        ("tau_plus", lambda x: (x >= 0) & (x < 1), "in [0, 1)", ()),
+        ("beta", _not_negative, "at least 0", ()),
+        ("n_eff", _positive, "positive", (None,)),
+        ("floor", _not_negative, "'sphere', None or a number >= 0", (None, "sphere")),
+    ):
+        value = getattr(options, name)
+        if (value is None or isinstance(value, str)) and value in words:
+            continue
+        check_number(name, value, within, wanted)
+        if isinstance(value, Tensor) and name in ("tau_plus", "floor"):  # log 0 has no gradient
+            check_number(name, value, _positive, "above 0 where it is a tensor")
+    for name, allowed, wanted in (
+        ("weight_clip", (None, "rescale", "clamp"), "None, 'rescale' or 'clamp'"),
+        ("weight_sign", (1, -1), "1 or -1"),
+    ):
+        if getattr(options, name) not in allowed:
+            raise ValueError(f"{name} must be {wanted}, not {getattr(options, name)!r}")
 
 
 def _positive(x: Any) -> Any:

@@ -28,10 +28,11 @@ def curl_loss(
     negatives = negatives.mean(2) if negatives.dim() == 4 and negatives.shape[2] else negatives
     fits = anchor.dim() == 2 and positive.shape == anchor.shape
     right = fits and negatives.dim() == 3 and negatives.shape[1] > 0
-    wanted = (
-        "anchor [n, d], positive [n, (b,) d], negatives [n, k >= 1, (b,) d] (blocks here averaged)"
+    require(
+        right and negatives[:, 0].shape == anchor.shape,
+        "anchor [n, d], positive [n, (b,) d], negatives [n, k >= 1, (b,) d] (blocks here averaged)",
+        *(anchor, positive, negatives),
     )
-    require(right and negatives[:, 0].shape == anchor.shape, wanted, anchor, positive, negatives)
     with torch.autocast(anchor.device.type, enabled=False):
         towards = (negatives @ anchor[:, :, None]).squeeze(2)
         minus_v = towards - (anchor * positive).sum(1, keepdim=True)  # [n, k]

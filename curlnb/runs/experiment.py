@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from curlnb.choices import FORMER
 from curlnb.runs.boundary import check_parameters
 from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
 from curlnb.runs.provenance import numerics
@@ -98,6 +99,7 @@ class Experiment:
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, _hints_of(self.function))
+        given = {n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()}
         full = {
             name: _like(default, given.get(name, default))
             for name, default in self.defaults.items()

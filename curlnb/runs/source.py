@@ -5,8 +5,9 @@ another definition of the package counts as that definition, and every other imp
 name. Neither the module that holds a definition nor the definition's name counts, so code can be
 moved and renamed. What cannot change a number does not count either:
 
-- words: comments, docstrings, annotations, the text of `raise` and `assert`;
-- a statement that only checks: a call of a function named `check...` whose result is not used;
+- words: comments, docstrings, annotations, a block that ends in `raise`, the text of `assert`;
+- a statement that only checks: a call of a function named `check...` or `require...` whose result
+  is not used;
 - what keeps runs, and what fetches, reads and verifies data: the modules of KEEPERS, by name
   (data count by the digest of what is read, which is in the key);
 - entries of a table of names (`Choices`) that a run does not name.
@@ -23,9 +24,9 @@ from typing import Any, NamedTuple
 
 PACKAGE = "curlnb"
 KEEPERS = re.compile(
-    r"curlnb\.(runs\.(?!training$|devices$)\w+|data\.(verified|catalogue|contents|download|official_\w+))"
+    r"curlnb\.(runs\.(?!training$)\w+|data\.(verified|catalogue|contents|download|official_\w+|own_images))"
 )
-_CHECK = re.compile(r"_?check(_\w+)?")
+_CHECK = re.compile(r"_?(check|require)(_\w+)?")
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -191,6 +192,8 @@ class Reader:
     def dump(self, node: object, local: frozenset[str]) -> str:
         """A syntax tree as text, without positions, alike in every supported Python version."""
         if isinstance(node, list):
+            if node and isinstance(node[-1], ast.Raise):  # all of the block makes the error
+                node = node[-1:]
             kept = [each for each in node if not (isinstance(each, ast.Expr) and self.checks(each))]
             return "[" + ",".join(self.dump(each, local) for each in kept) + "]"
         if not isinstance(node, ast.AST):
