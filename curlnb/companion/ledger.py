@@ -49,7 +49,7 @@ _FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", 
 COLUMNS = ("id", "verdict", "scope", *_FLOATS[:4], "n", *_TEXTS[3:], "cases", "value")
 DIGEST = "digest"  # of a row, the last column of the file
 _WORDS = ("claim", "where", "statistic", "unit")
-ABOUT = ("paper", "printed_eq", "kind", "group", *_WORDS, *_FLOATS[5:], "effect_from", "seeds")
+ABOUT = ("paper", "kind", "group", *_WORDS, *_FLOATS[5:], "effect_from", "seeds")
 _ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tuple(MARKS)}
 
 
@@ -85,7 +85,7 @@ class Ledger:
                 for name in (*_WORDS, "low", "high", "effect")
                 if name in measured
             }
-            claim = Claim(id=id, notebook=self.notebook, **{"claim": "", **words})
+            claim = Claim(id=id, notebook=self.notebook, **words)
         else:
             claim = claims.find(id)
             if claim.notebook != self.notebook:
@@ -182,9 +182,7 @@ def judged(
         raise ValueError(
             f"{claim.id} claims no region: judge it by exact=, one of {', '.join(THEORY)}"
         )
-    if lacking := [
-        name for name in filter(None, claim.diagnostic.split("|")) if name not in (diagnostic or {})
-    ]:
+    if lacking := [name for name in claim.diagnostic if name not in (diagnostic or {})]:
         raise ValueError(
             f"{claim.id} needs a diagnostic that excludes the trivial explanation: diagnostic={{{lacking[0]!r}: ...}}"
         )
@@ -201,7 +199,7 @@ def judged(
         return row | {"verdict": exact, "value": _exactly(claim, exact, value)}
     if claim.data and not data:
         raise ValueError(
-            f"{claim.id}: say in data= what it was measured on; the paper's is {claim.data}"
+            f"{claim.id}: say in data= what it was measured on; the paper's is {', '.join(claim.data)}"
         )
     numbers, reason = (
         _of_differences(claim.id, differences)
@@ -223,7 +221,7 @@ def scope(claim: Claim, data: str, profile: str) -> str:
     """
     if not claim.data or claim.kind == "ours":
         return NO_SCOPE
-    if not set(data.split("|")) <= set(claim.data.split("|")):
+    if not set(data.split("|")) <= set(claim.data):
         return STAND_IN
     return PAPER_SETTING if profile == "paper" else PAPER_DATA
 

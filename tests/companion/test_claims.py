@@ -34,7 +34,7 @@ def gain(id: str = "chuang2020/fig4a", **columns: object) -> Claim:
         where="Figure 4a",
         unit="points",
         low=0.0,
-        data="stl10",
+        data=("stl10",),
         notebook=NOTEBOOK,
     )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
@@ -56,15 +56,14 @@ TABLE = [
     gain(
         effect=4.26,
         effect_from="Figure 4a",
-        sd=3.0,
-        seeds=8,
-        diagnostic="untrained encoder|AUC",
+        sd=3.0,  # for which eight seeds are planned
+        diagnostic=("untrained encoder", "AUC"),
         group="one measurement",
     ),
     gain("chuang2020/s55", effect=4.26, group="one measurement"),
     gain("chuang2020/equal", low=-2.0, high=2.0, effect=0.0),
     gain("robinson2021/dd", notebook="", unrun="no machine holds it"),
-    gain("curlnb/vanish", kind="ours", data="cifar10-mini"),
+    gain("curlnb/vanish", kind="ours", data=("cifar10-mini",)),
 ]
 FIVE = [2.3, 3.8, 2.7, 3.1, 2.9]
 DIAGNOSTIC = {"untrained encoder": 37.5, "AUC": "0.71"}
@@ -296,12 +295,11 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
         (dict(id="chaung2020/fig4a"), "should read paper/slug"),
         (dict(id="chuang2020/fig 4a"), "should read paper/slug"),
         (dict(id="chuang2020/a/b"), "should read paper/slug"),
-        (dict(paper="arora2019"), "is of paper 'arora2019'"),
         (dict(kind="identity"), "kind 'identity', which is not one of experiment, theorem"),
         (dict(claim=" "), "give the claim in words"),
         (dict(low=1.0, high=-1.0), "empty region"),
         (dict(low=None), "experiment and has no region"),
-        (dict(kind="theorem", seeds=5), "theory and plans seeds"),
+        (dict(kind="theorem", sd=5.0), "theory and plans seeds"),
         (dict(effect=0.0), "effect 0.0, which is not inside"),
         (dict(low=None, kind="text", effect=1.0), "effect 1.0, which is not inside"),
     ],
@@ -312,32 +310,52 @@ def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns: dict, say
     assert "\n" not in str(error.value)
 
 
-HEAD = ",".join(Claim.__dataclass_fields__)
-ROW = "chuang2020/fig4a,chuang2020,Figure 4a,,,experiment,,a gain,mean,points,0,,stl10,4.26,Figure 4a,3,pilot,8,,x,"
+ENTRY = '''
+[fig4a]
+where = "Figure 4a"
+kind = "experiment"
+claim = """
+a gain that takes
+two lines"""
+low = 0
+data = ["stl10", "cifar10"]
+effect = 4.26
+effect_from = "Figure 4a"
+sd = 3
+sd_from = "the pilot"
+notebook = "x"
+'''
 
 
 def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
-    path = tmp_path / "claims.csv"
-    path.write_text(f"{HEAD}\n{ROW}\n")
-    (row,) = read_table(path).values()
-    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.bounded) == (
+    path = tmp_path / "chuang2020.toml"
+    path.write_text(ENTRY)
+    (tmp_path / "arora2019.toml").write_text('[first]\nclaim = "the first paper comes first"\n')
+    first, row = read_table(tmp_path).values()
+    assert (first.id, row.id, row.group) == ("arora2019/first", *["chuang2020/fig4a"] * 2)
+    assert (row.claim, row.region, row.data) == (
+        "a gain that takes two lines",
         ABOVE_0,
-        4.26,
-        3.0,
-        8,
-        row.id,
-        True,
+        ("stl10", "cifar10"),
     )
+    assert (row.effect, row.sd, row.seeds, row.bounded) == (4.26, 3.0, 8, True)
     for text, says in {
-        f"{HEAD}\n{ROW}\n{ROW}\n": "stands twice",
-        f"{HEAD},more\n{ROW},1\n": "has the columns",
-        f"{HEAD}\n{ROW},1\n": "line 2 of claims.csv has more or fewer cells",
-        f"{HEAD}\n{ROW[:-3]}\n": "more or fewer cells",
-        f"{HEAD}\n{ROW.replace('4.26', 'four')}\n": "'four' for effect, which is no number",
+        ENTRY + ENTRY: "chuang2020.toml: ",
+        ENTRY + "colour = 1\n": "has the field 'colour', which no claim has",
+        ENTRY + "seeds = 1\n": "has the field 'seeds'",
+        ENTRY.replace("4.26", '"four"'): "'four' for effect, which is not of type float",
+        ENTRY.replace('["stl10", "cifar10"]', '"stl10"'): "'stl10' for data",
+        "[fig4a]\nlow = 0\n": "says nothing",
     }.items():
         path.write_text(text)
-        with pytest.raises(ValueError, match=says):
-            read_table(path)
+        with pytest.raises(ValueError, match=says) as error:
+            read_table(tmp_path)
+        assert "\n" not in str(error.value)
+
+
+def test_a_plan_that_no_number_of_seeds_fulfils_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no number of seeds finds 1e-05 where sd = 1"):
+        _ = gain(effect=1e-5, sd=1.0).seeds
 
 
 # --- one judgement
@@ -367,8 +385,8 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         ({}, "stl10", "paper", "paper's setting"),
         ({}, "stl10", "night", "paper's data, smaller training"),
         ({}, "cifar10-mini", "paper", "stand-in"),
-        (dict(data="MR|CR|TREC"), "TREC|MR", "gpu", "paper's data, smaller training"),
-        (dict(data="MR|CR"), "MR|TREC", "paper", "stand-in"),
+        (dict(data=("MR", "CR", "TREC")), "TREC|MR", "gpu", "paper's data, smaller training"),
+        (dict(data=("MR", "CR")), "MR|TREC", "paper", "stand-in"),
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
     ],
 )

@@ -29,7 +29,7 @@ def gain(id: str, **columns: object) -> Claim:
         claim=f"what {id} says",
         where="Section 5",
         low=0.0,
-        data="stl10",
+        data=("stl10",),
         notebook=NOTEBOOK,
     )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ TABLE = {
             statistic="largest ratio",
             notebook=NOTEBOOK,
         ),
-        gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", seeds=8),
+        gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", sd=3.0),
         gain("chuang2020/fig4b"),
         gain("chuang2020/lost"),
         gain("chuang2020/open", effect=0.5),
