@@ -50,6 +50,14 @@ class Claim:
     sd: float | None = None  # spread of a paired difference, assumed for planning
     sd_from: str = ""  # "the pilot" is this project's trial before there were notebooks
     diagnostic: tuple[str, ...] = ()  # what a verdict needs beside it against a trivial explanation
+    # where the sentence is true as it stands and false as it is mostly taken: both readings
+    readings: tuple[str, ...] = ()
+    settled: str = ""  # where the paper itself puts a slip right, or O() hides a constant
+    printed_sds: tuple[float, ...] = ()  # of the two arms, where the paper prints them
+    printed_seeds: float | None = None  # of each arm
+    # profiles that train as the paper does, though on fewer data sets than it has
+    as_printed_at: tuple[str, ...] = ()
+    changed: str = ""  # what was changed here after a look at results
     notebook: str = ""  # the one that judges it
     unrun: str = ""  # why none does
 
@@ -73,6 +81,8 @@ class Claim:
                 self.effect is not None and not (self.bounded and inside)
             ),
         }
+        faults["needs two readings, a true and a false one"] = len(self.readings) not in (0, 2)
+        faults["is settled and has readings: one of them"] = bool(self.settled and self.readings)
         for fault, true in faults.items():
             if true:
                 raise ValueError(f"claim {self.id!r} {fault}")
@@ -96,6 +106,13 @@ class Claim:
         lie.
         """
         return self.low is not None or self.high is not None
+
+    @property
+    def remark(self) -> str:
+        """Both readings, or where the paper itself puts a slip right."""
+        if self.readings:
+            return "true if {}; false if {}".format(*self.readings)
+        return self.settled
 
     @property
     def seeds(self) -> int | None:
@@ -140,8 +157,8 @@ def _typed(id: str, name: str, wanted: Any, value: object) -> Any:
     """A field's value; texts in one line, since an entry breaks them where a line ends."""
     if wanted is str and isinstance(value, str):
         return " ".join(value.split())
-    if wanted == tuple[str, ...] and isinstance(value, list):
-        return tuple(value)
+    if wanted in (tuple[str, ...], tuple[float, ...]) and isinstance(value, list):
+        return tuple(" ".join(x.split()) if isinstance(x, str) else float(x) for x in value)
     if wanted == float | None and isinstance(value, int | float):
         return float(value)
     raise ValueError(f"claim {id!r} has {value!r} for {name}, which is not of type {wanted}")

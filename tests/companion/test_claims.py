@@ -19,8 +19,15 @@ from scipy import stats
 from curlnb.companion import claims, ledger, notebook, notebooks
 from curlnb.companion.claims import Claim, paired, read_table
 from curlnb.companion.formatting import MARKS, ClaimsTable, line
-from curlnb.companion.ledger import Ledger, frame, judged, read, record, records
-from curlnb.companion.statistics import power, seeds_needed, t_interval, verdict
+from curlnb.companion.judgement import again, judged
+from curlnb.companion.ledger import Ledger, frame, read, record, records
+from curlnb.companion.statistics import (
+    correlation_interval,
+    power,
+    seeds_needed,
+    t_interval,
+    verdict,
+)
 
 ABOVE_0, MARGIN = (0.0, math.inf), (-1.0, 1.0)
 NOTEBOOK = "2_dcl/5.1_figure4_images"
@@ -92,6 +99,16 @@ def test_interval_is_the_t_interval(n: int) -> None:
     np.testing.assert_allclose(t_interval(x), (x.mean(), expected.low, expected.high), rtol=1e-12)
 
 
+def test_interval_of_correlations_is_fishers() -> None:
+    x = [0.9, 0.95, 0.7, 0.99, 0.85]
+    z = stats.ttest_1samp(np.arctanh(x), 0).confidence_interval(0.95)
+    expected = np.tanh([np.arctanh(x).mean(), z.low, z.high])
+    np.testing.assert_allclose(correlation_interval(x), expected, rtol=1e-12)
+    assert t_interval(x)[2] > 1 > correlation_interval(x)[2]
+    row = judged(gain(unit="correlation"), x, data="stl10")
+    assert (row["low"], row["high"]) == correlation_interval(x)[1:]
+
+
 @pytest.mark.parametrize(
     ("n", "d"), [(2, 0.3), (3, 2.5), (5, 1.0), (10, 0.1), (34, 0.5), (500, 0.1)]
 )
@@ -158,12 +175,13 @@ def test_no_number_of_seeds_reproduces_an_effect_that_is_not_inside_the_region()
         ((-1.9, 0.1), (-math.inf, 0), -2.0, "smaller than claimed"),
         ((51, 60), (50, math.inf), 75, "reproduced, smaller than claimed"),
         ((-0.5, 0.5), (-1, 1), 0.0, "reproduced"),
-        (
-            (0.1, 0.5),
-            (-1, 1),
-            0.0,
-            "reproduced",
-        ),  # two bounds are a margin, which has no size to fall short of
+        ((0.1, 0.5), (-1, 1), 0.0, "reproduced"),  # a margin has no size to fall short of
+        # a margin of one bound: no gain, to half a point; a gain is not smaller than claimed
+        ((0.03, 0.82), (-math.inf, 0.5), 0.0, "undecided"),
+        ((0.44, 0.52), (-0.5, 0.5), 0.0, "undecided"),
+        ((0.03, 0.42), (-math.inf, 0.5), 0.0, "reproduced"),
+        ((0.6, 0.82), (-math.inf, 0.5), 0.0, "contradicted"),
+        ((-2.3, 0.37), (-0.5, math.inf), 0.4, "undecided"),
         ((-0.5, 1.0), (-1, 1), 0.0, "undecided"),
         ((1.1, 2.0), (-1, 1), 0.0, "contradicted"),
         ((-3.0, -1.1), (-1, 1), 0.0, "contradicted"),
@@ -180,6 +198,15 @@ def test_a_claim_and_its_mirror_image_get_the_same_verdict(
 ) -> None:
     above = verdict(low, low + width, (threshold, math.inf), threshold + effect)
     assert above == verdict(-low - width, -low, (-math.inf, -threshold), -threshold - effect)
+
+
+@given(st.floats(-3, 3), st.floats(0, 3), st.floats(0.1, 2))
+def test_a_margin_of_one_bound_and_of_two_are_judged_alike(
+    low: float, width: float, margin: float
+) -> None:
+    """Where the interval is far from the other bound."""
+    one = verdict(low, low + width, (-math.inf, margin), 0.0)
+    assert one == verdict(low, low + width, (-100.0, margin), 0.0)
 
 
 REPETITIONS = 20_000
@@ -242,6 +269,7 @@ def test_a_verdict_is_false_as_seldom_as_the_ledger_says(truth: float) -> None:
     """
     for region, effect, most in (
         (ABOVE_0, 1.0, 0.025),
+        ((-math.inf, 0.5), 0.0, 0.025),
         (MARGIN, 0.0, 0.05),
         ((-0.05, 0.05), 0.0, 0.05),
     ):
@@ -301,6 +329,8 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
         (dict(low=None), "experiment and has no region"),
         (dict(kind="theorem", sd=5.0), "theory and plans seeds"),
         (dict(effect=0.0), "effect 0.0, which is not inside"),
+        (dict(readings=("one",)), "needs two readings"),
+        (dict(readings=("one", "other"), settled="yes"), "settled and has readings"),
         (dict(low=None, kind="text", effect=1.0), "effect 1.0, which is not inside"),
     ],
 )
@@ -388,6 +418,14 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         (dict(data=("MR", "CR", "TREC")), "TREC|MR", "gpu", "paper's data, smaller training"),
         (dict(data=("MR", "CR")), "MR|TREC", "paper", "stand-in"),
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
+        (dict(as_printed_at=("night",)), "stl10", "night", "paper's setting"),
+        (
+            dict(as_printed_at=("night",)),
+            "stl10",
+            "night, changed",
+            "paper's data, smaller training",
+        ),
+        (dict(as_printed_at=("night",)), "cifar10-mini", "night", "stand-in"),
     ],
 )
 def test_scope_is_whose_data_and_whose_training(
@@ -435,6 +473,43 @@ def test_exact_claims() -> None:
         "fails",
     ]
     assert "proof step fails, statement stands" in line(judged(theory(), exact="proof step fails"))
+
+
+def test_a_sentence_that_is_true_as_it_stands_depends_on_the_reading() -> None:
+    claim = theory(low=0.0, readings=("it is said of one seed", "it is said of all"))
+    assert judged(claim, value=0.5)["verdict"] == "holds"
+    row = judged(claim, value=-0.5)
+    assert row["verdict"] == "depends on the reading"
+    assert line(row).endswith("true if it is said of one seed; false if it is said of all")
+    assert "true if" not in line(judged(claim, value=0.5))
+
+
+@pytest.mark.parametrize("exact", ["fails", "proof step fails"])
+def test_a_slip_that_the_paper_settles_is_a_note(exact: str) -> None:
+    row = judged(theory(settled="Lemma B.2 has it right"), exact=exact, value=2.0)
+    assert line(row) == "arora2019/lemma4.3: note; largest ratio 2; Lemma B.2 has it right"
+    assert judged(theory(settled="Lemma B.2 has it right"), exact="holds")["verdict"] == "holds"
+
+
+def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() -> None:
+    row = judged(gain(effect=4.0), FIVE, data="cifar10-mini", profile="night")
+    assert row["verdict"] == "reproduced, smaller than claimed"
+    moved = again(row, gain(low=5.0, effect=None, data=("cifar10-mini",), changed="the bound"))
+    assert (moved["verdict"], moved["scope"], moved["mean"], moved["changed"]) == (
+        "contradicted",
+        "paper's data, smaller training",
+        row["mean"],
+        "the bound",
+    )
+    few = judged(gain(), FIVE[:4], data="stl10")
+    assert again(few, gain(low=9.0))["verdict"] == "undecided"
+    unrun = judged(gain(), note="no time")
+    assert again(unrun, gain(low=9.0)) == unrun | {"claimed_low": 9.0}
+    failed = judged(theory(), exact="fails", value=2.0)
+    readings = theory(readings=("one", "other"))
+    assert again(failed, readings)["verdict"] == "depends on the reading"
+    assert again(again(failed, readings), theory())["verdict"] == "fails"
+    assert again(judged(theory(high=1.0), value=2.0), theory(high=3.0))["verdict"] == "holds"
 
 
 @pytest.mark.parametrize(
@@ -862,7 +937,7 @@ def test_expected_false_verdicts_count_intervals_by_their_bounds() -> None:
 
 
 def test_every_verdict_has_a_mark_and_every_row_a_line() -> None:
-    assert len(MARKS) == 10
+    assert len(MARKS) == 12
     text = repr(ClaimsTable(records(some_rows())))
     assert [part.split(": ")[0] for part in text.splitlines()] == list(some_rows()["id"])
     assert "chuang2020/equal: not run; needs a GPU" in text

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from curlnb.companion import claims, notebooks
+from curlnb.companion import claims, ledger, notebooks
 from curlnb.companion.claims import KINDS, PAPERS, Claim, read_table, table
+from curlnb.companion.judgement import again
 from curlnb.companion.statistics import FEWEST_SEEDS, power
 from curlnb.data import datasets
 from curlnb.runs import environment
@@ -17,6 +18,7 @@ from curlnb.runs import environment
 ROWS = list(
     table().values()
 )  # the reader refuses other columns, an unknown kind, an id twice, an effect outside its region
+REFERENCES = sorted(environment.reference_folder().glob("*/claims.csv"))
 PLANNED = [row for row in ROWS if row.sd is not None]
 
 
@@ -92,7 +94,19 @@ def test_groups_hold_claims_of_one_slip_or_one_measurement() -> None:
     assert not astray, "grouped with a row of another group"
 
 
-REFERENCES = sorted(environment.reference_folder().glob("*/claims.csv"))
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
+def test_every_committed_verdict_follows_from_its_numbers_and_the_table(path) -> None:
+    """Else the table or the rule was changed and the reference was not judged again
+    (`curlnb.companion.ledger.judge_again`).
+    """
+    rows = ledger.records(ledger.read(path))
+    stale = [
+        f"{row['id']}: {row['verdict']} ({row['scope']})"
+        for row in rows
+        if (row["verdict"], row["scope"])
+        != tuple(again(row, table()[row["id"]])[name] for name in ("verdict", "scope"))
+    ]
+    assert not stale
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)

@@ -14,7 +14,8 @@ from browser import CHROMIUM, Browser
 from curlnb.__main__ import main
 from curlnb.companion import claims, report, typeset
 from curlnb.companion.claims import Claim
-from curlnb.companion.ledger import frame, judged, read, record
+from curlnb.companion.judgement import judged
+from curlnb.companion.ledger import frame, read, record
 from curlnb.companion.report import verdict_table, write_committed, write_report
 from curlnb.runs import environment as runs_environment
 
