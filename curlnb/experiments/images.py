@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import evaluation, losses
+from curlnb import evaluation
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import (
@@ -19,9 +19,11 @@ from curlnb.experiments.image_data import (
     first_of_each,
     knn,
     knn_and_probe,
+    merged,
     normalised,
 )
-from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
+from curlnb.experiments.objectives import Contrast, objective_loss
+from curlnb.experiments.own_parts import Augmentation, MakeEncoder
 from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
 from curlnb.runs import environment
 from curlnb.runs.environment import limited
@@ -31,22 +33,11 @@ from curlnb.runs.training import Accelerated, train
 from curlnb.runs.validation import check_known
 from curlnb.theory import finite_worlds
 
-OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
-SCHEDULES = ("constant", "down", "up")
 # test images in the finite world on which arora2019's losses are measured: exact, and its cost
 # grows as the cube
 WORLD = 500
-SCALES = (
-    0.3,
-    0.5,
-    0.8,
-    1.3,
-    2.0,
-    3.0,
-    5.0,
-    8.0,
-)  # by which unit-norm features are multiplied there
+SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # of unit-norm features there
 
 
 @dataclass(frozen=True)
@@ -86,38 +77,6 @@ class Pairing:
             raise ValueError(
                 f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images"
             )
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """The loss of a batch.
-
-    objective: one of OBJECTIVES, or a function of one's own (`own_parts.Objective`), which takes no
-    tau_plus and no beta and divides by the temperature itself. tau_plus in [0, 1), beta >= 0,
-    temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
-    to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
-    for each anchor; None for all, views x (batch - 1).
-    """
-
-    objective: str | Objective = "biased"
-    tau_plus: float = 0.0
-    beta: float = 0.0
-    schedule: str = "constant"
-    negatives: int | None = None
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        if callable(self.objective):
-            own_parts.check_bare(self.tau_plus, self.beta)
-        else:
-            check_known("objective", self.objective, OBJECTIVES)
-        if self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
-            raise ValueError(
-                f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}"
-            )
-        if self.objective == "debiased" and self.beta:
-            raise ValueError(f"objective 'debiased' takes no beta, got {self.beta}; use 'hard'")
-        check_known("schedule", self.schedule, SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -184,6 +143,9 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     model = network(training.encoder, channels, groups, training.size).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(images.labels) if training.positives == "true" else None
+    groups_of_labels = images.labels
+    if training.label_groups is not None:
+        groups_of_labels = merged(images, training.label_groups)
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
         """Projections of views; of images, where there are parameters by which they become views."""
@@ -220,7 +182,7 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
                 else sampling.similar(index, images.labels, samples, generator)
             )
         z = embed(seen).chunk(training.views)
-        value, clamped = objective_loss(training, z, images.labels[samples], generator, done)
+        value, clamped = objective_loss(training, z, groups_of_labels[samples], generator, done)
         return value, {"clamped": clamped}
 
     def measure(epoch: int) -> dict[str, float]:
@@ -302,50 +264,6 @@ def last(log: dict[str, list[float]]) -> dict[str, Any]:
         f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1]
         for name, curve in log.items()
     }
-
-
-def scheduled(beta: float, schedule: str, done: float) -> float:
-    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and
-    Figure 7: annealing).
-    """
-    return {"constant": beta, "down": beta * (1 - done), "up": beta * done}[schedule]
-
-
-def objective_loss(
-    loss: Contrast,
-    views: tuple[Tensor, ...],
-    labels: Tensor,
-    generator: torch.Generator,
-    done: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
-
-    labels [B] serve "unbiased" alone; generator draws negatives where there are to be fewer than
-    all; done: the share of the training that is over.
-    """
-    pos, neg = losses.pairwise(*views)
-    same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None
-    if loss.negatives not in (None, neg.shape[1]):
-        if same is None:
-            neg = losses.subsample(neg, loss.negatives, generator)
-        else:
-            neg, same = losses.subsample(neg, loss.negatives, generator, same)
-    if callable(loss.objective):
-        return own_parts.losses_of(loss.objective, pos, neg).mean(), pos.new_zeros(())
-    if same is not None:
-        return losses.unbiased(pos, neg, same, temperature=loss.temperature).mean(), pos.new_zeros(
-            ()
-        )
-    each, clamped = losses.loss_and_clamped(
-        pos,
-        neg,
-        temperature=loss.temperature,
-        tau_plus=loss.tau_plus,
-        beta=scheduled(loss.beta, loss.schedule, done),
-        extra_pos=losses.positives(*views) if len(views) > 2 else None,
-        consistent=loss.objective == "hard_consistent",
-    )
-    return each.mean(), clamped
 
 
 def evaluate(

@@ -145,7 +145,9 @@ class Store:
             found = read_reference(self.reference / f"{experiment.name}.jsonl").get(
                 experiment.identity(parameters, seed)
             )
-            if found is not None and (self.reference_only or found["code"] == experiment.code):
+            if found is not None and (
+                self.reference_only or found["code"] == experiment.code(parameters)
+            ):
                 return found | {
                     "origin": ", ".join(
                         [
@@ -208,7 +210,7 @@ class Store:
         """A finished run of this store with the same code that was computed by other numerics,
         by other CPU threads for example.
         """
-        identity, code = experiment.identity(parameters, seed), experiment.code
+        identity, code = experiment.identity(parameters, seed), experiment.code(parameters)
         for path in sorted((self.root / experiment.name).glob("*/run.json")):
             record = files.read_sealed(path, _complete)
             if record and record["identity"] == identity and record["code"] == code:
@@ -300,7 +302,7 @@ class Store:
             ),
             "device": str(run.device.type),
             "identity": experiment.identity(full, seed),
-            "code": experiment.code,
+            "code": experiment.code(full),
             "numerics": provenance.numerics(full),
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),

