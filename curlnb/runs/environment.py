@@ -105,6 +105,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)
 virtual machines exist that announce tiles and hide their sizes, on which bfloat16 ends in an
 illegal instruction, and processors with and without tiles so take the same kernels.
 """
+if os.environ.get("MUJOCO_GL") == "":  # dm_control takes it for the name of a renderer
+    del os.environ["MUJOCO_GL"]
 
 
 def setting(name: str) -> str:
