@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 import toy
 
+from curlnb.__main__ import _value
+from curlnb.experiments.images import simclr
 from curlnb.runs import executors
 from curlnb.runs.executors import SweepError, local_processes
 from curlnb.runs.store import Store
@@ -256,3 +258,11 @@ def test_a_lost_scheduler_ends_the_sweep_with_one_line_and_finished_runs_are_kep
     assert re.search(r"lost perhaps: 2 of 4 runs are finished and kept", str(caught.value))
     assert "\n" not in str(caught.value)
     assert list(sweep(toy.traced, points[:1], workers=0, **how)["weight"]) == [8.0, 8.0]
+
+
+def test_the_line_for_slurm_names_a_run_that_there_is():
+    text = (HERE.parent / "docs" / "cluster.md").read_text()
+    words = re.search(r"curlnb run images.simclr (.+?) --profile gpu", text, re.S)[1]
+    given = dict(word.split("=") for word in words.replace("\\\n", " ").split())
+    assert given.pop("seed") == "$SLURM_ARRAY_TASK_ID"
+    simclr.parameters({name: _value(text) for name, text in given.items()})
