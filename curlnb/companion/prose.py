@@ -74,10 +74,9 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
         yield " ".join(str(error).splitlines())
         return
     for token in numbers:
-        if token["low"] is not None:
-            if not any(_holds_interval(row, token["low"], token["high"]) for row in rows):
-                yield f"{token[0]} is not in {names}, which has {_intervals(rows)}"
-        said = token["accuracy"]
+        low, high, said = token["low"], token["high"], token["accuracy"]
+        if low and not any(_holds_interval(row, low, high) for row in rows):
+            yield f"{token[0]} is not in {names}, which has {_intervals(rows)}"
         if said and not any(_rounds_to(x, said) for row in rows for x in row.values()):
             yield f"{said} is not in {names}"
     before = [token["accuracy"] or token["decimal"] for token in numbers if token["low"] is None]
