@@ -10,6 +10,7 @@ from curlnb.data import graphs
 from curlnb.data.catalogue import names
 from curlnb.data.download import DataError
 from curlnb.data.images import (
+    SUPERCLASSES,
     Dataset,
     coarse_labels,
     digest,
@@ -27,6 +28,7 @@ from curlnb.data.texts import synthetic as synthetic_text
 from curlnb.data.verified import available, fetch, prepare
 
 __all__ = [
+    "SUPERCLASSES",
     "DataError",
     "Dataset",
     "OwnImages",

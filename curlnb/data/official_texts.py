@@ -136,7 +136,7 @@ def one_line(text: str) -> str:
 
 
 def imdb(entry: Entry, place: Path) -> Parts:
-    """Maas et al.'s archive: the official split, or the 50,000 reviews without labels as "train"."""
+    """Maas et al.'s archive: the official split, or the 50,000 unlabelled reviews as "train"."""
     found: dict[str, list[tuple[str, int]]] = {part: [] for part in entry.parts}
     kinds = ("pos", "neg") if entry.labelled else ("unsup",)
     pattern = re.compile(rf"aclImdb/({'|'.join(entry.parts)})/({'|'.join(kinds)})/.*\.txt$")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 from torch import Tensor
 
 from curlnb.data.contents import records_digest
@@ -139,7 +139,7 @@ def _images(what: str, given: Any) -> Tensor:
     array = _array(given)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         raise DataError(
-            f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, c, h, w], c = 1 or 3 "
+            f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, 1 or 3, h, w] "
             "(channels last: permute(0, 3, 1, 2); numbers in [0, 1]: times 255, rounded)"
         )
     return torch.from_numpy(np.array(array, order="C"))
@@ -147,26 +147,22 @@ def _images(what: str, given: Any) -> Tensor:
 
 def _labels(what: str, given: Any) -> np.ndarray:
     """Labels as int64 or strings [n]."""
+    expected = "expected whole numbers or names [n], none missing"
     try:
         values = _array(given)
     except ValueError as error:
-        raise DataError(f"{what} are no array ({error}): expected one label an image") from None
-    if values.dtype.kind == "O":
-        kinds = {type(value) for value in values.flat}
-        odd = [value for value in values.flat if not isinstance(value, str | int | np.integer)]
-        if odd or len(kinds) > 1 or bool in kinds:
-            found = f"{odd[0]!r}" if odd else " and ".join(sorted(k.__name__ for k in kinds))
-            raise DataError(f"{what} hold {found}: expected whole numbers or names, one an image")
-        values = np.array(values.tolist())
-    if values.dtype.kind not in "iuU" or values.ndim != 1 or not len(values):
-        raise DataError(
-            f"{what} are {values.dtype} {list(values.shape)}: expected whole numbers or names [n]"
-        )
-    if values.dtype.kind == "U":
-        return values
-    if int(values.min()) < 0:
-        raise DataError(f"{what} hold {int(values.min())}: whole numbers must be 0 or more")
-    return values.astype(np.int64)
+        raise DataError(f"{what} are no array ({error}): {expected}") from None
+    if values.ndim != 1 or not len(values):
+        raise DataError(f"{what} have the shape {list(values.shape)}: {expected}")
+    kinds = {str if isinstance(one, str) else int for one in values}
+    for one in values:
+        if isinstance(one, bool | np.bool) or not isinstance(one, str | int | np.integer):
+            raise DataError(f"{what} hold {one} ({values.dtype}): {expected}")
+        if not isinstance(one, str) and one < 0:
+            raise DataError(f"{what} hold {one}: whole numbers must be 0 or more")
+    if len(kinds) > 1:
+        raise DataError(f"{what} hold both numbers and names: {expected}")
+    return values.astype(np.int64 if int in kinds else str)
 
 
 # --- folders
@@ -258,7 +254,7 @@ def _picture(file: Path) -> Image.Image:
         raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None
 
 
-def _deep(picture: Image.Image) -> bool:
+def _deep(picture: ImageFile.ImageFile) -> bool:
     """Whether Pillow would cut the channels of an opened picture to 8 bits."""
     for codec, _, _, arguments in picture.tile:
         raw, *more = arguments if isinstance(arguments, tuple) else (arguments,)
