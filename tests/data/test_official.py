@@ -198,6 +198,15 @@ def test_imagenet100_is_cut_to_the_middle_square(tmp_path: Path) -> None:
         read("imagenet100", tmp_path, classes=ids, shape=(3, 8, 8))
 
 
+def test_imagenet100_has_the_published_classes() -> None:
+    ids = catalogue.find("imagenet100").classes
+    assert len(set(ids)) == 100
+    assert ids == tuple(sorted(ids))
+    assert all(name.startswith("n") and name[1:].isdigit() and len(name) == 9 for name in ids)
+    # those that Tiny ImageNet has as well
+    assert len(set(ids) & set(catalogue.find("tiny-imagenet-mini").classes)) == 14
+
+
 # --- texts
 
 
