@@ -72,7 +72,7 @@ import torch
 from torch import nn
 
 from curlnb.runs.experiment import experiment
-from curlnb.runs.training import train
+from curlnb.runs.training import Optimisation, train
 
 
 def fit(run, *, seed, width=8, pause=0.02):
@@ -80,13 +80,16 @@ def fit(run, *, seed, width=8, pause=0.02):
     model = nn.Sequential(nn.Linear(8, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 1))
     noise = torch.Generator().manual_seed(seed)
 
-    def step(indices):
+    def step(indices, _):
         time.sleep(pause)
         x = data[indices] + 0.1 * torch.randn(len(indices), 8, generator=noise)
         return (model(x).squeeze(1) - data[indices].sum(1)).square().mean(), {}
 
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    log = train(run, model, step, optimizer, samples=128, batch=32, epochs=4, seed=seed, generator=noise, checkpoint_seconds=0.05)
+    log = train(
+        run, model, step, Optimisation(epochs=4, batch=32), samples=128, seed=seed,
+        generator=noise, optimizer=optimizer, checkpoint_seconds=0.05,
+    )
     run.arrays["weight"] = model[0].weight
     return model, log
 

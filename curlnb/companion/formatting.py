@@ -14,7 +14,14 @@ import pandas as pd
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
 from curlnb.runs.files import plain
 
-HOLDS, LOOSE, STEP, FAILS = THEORY = ("holds", "loose", "proof step fails", "fails")
+HOLDS, LOOSE, STEP, FAILS, READING, NOTE = THEORY = (
+    "holds",
+    "loose",
+    "proof step fails",
+    "fails",
+    "depends on the reading",  # true as the sentence stands, false as it is mostly taken
+    "note",  # a slip that the paper puts right elsewhere, or what O() hides: no verdict
+)
 NOT_RUN = "not run"
 MARKS = {  # every verdict; it must be readable without its colour
     REPRODUCED: "✓",
@@ -26,6 +33,8 @@ MARKS = {  # every verdict; it must be readable without its colour
     LOOSE: "~",
     STEP: "!",
     FAILS: "✗",
+    READING: "◐",
+    NOTE: "·",
     NOT_RUN: "–",
 }
 
@@ -61,14 +70,15 @@ class ClaimsTable:
             *(["at a better profile"] if self.beside else []),
         ]
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(self._html, self.rows))}</tbody></table>"
+        body = "".join(map(self._html, self.rows))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _html(self, row: Row) -> str:
         cells = [  # each a bold and a plain part
             (row["claim"], f"{row['id']} · {row['where']}"),
             ("", claimed_text(row)),
             ("", "; ".join(part for part in (measured_text(row), row["diagnostic"]) if part)),
-            (f"{MARKS[row['verdict']]} {verdict_text(row)}", row["note"]),
+            (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row)),
         ]
         if self.beside:
             other = self.beside.get(row["id"])
@@ -85,8 +95,11 @@ class ClaimsTable:
 
 
 def line(row: Row, decimals: int = 2) -> str:
-    """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note."""
-    parts = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
+    """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note,
+    and both readings where the verdict depends on the reading.
+    """
+    said = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
+    parts = (*said, remark_text(row))
     return f"{row['id']}: " + "; ".join(part for part in parts if part)
 
 
@@ -97,6 +110,17 @@ def verdict_text(row: Row) -> str:
         + (", statement stands" if row["verdict"] == STEP else "")
         + (f" ({row['scope']})" if row["scope"] else "")
     )
+
+
+def notes_text(row: Row) -> str:
+    """What stands beside a verdict: its note, its readings, and what was changed after a look."""
+    changed = f"changed after a look at results: {row['changed']}" if row["changed"] else ""
+    return "; ".join(part for part in (row["note"], remark_text(row), changed) if part)
+
+
+def remark_text(row: Row) -> str:
+    """The two readings of a verdict that depends on them, or why a row is a note; else ''."""
+    return row["remark"] if row["verdict"] in (READING, NOTE) else ""
 
 
 def region_text(low: float | None, high: float | None) -> str:

@@ -381,7 +381,7 @@ def inputs_of(path: Path, profile: str) -> str:
     references = [
         path for name in beside for path in (environment.reference_folder() / name).rglob("*.csv")
     ]
-    tables = [Path(__file__).with_name(name) for name in ("published.csv", "claims.csv")]
+    tables = [*Path(__file__).parent.rglob("*.toml"), Path(__file__).with_name("published.csv")]
     others = [home / "requirements.lock", *(home / "data").glob("*.json"), *references, *tables]
     around = [file.read_text(encoding="utf-8") for file in sorted(others) if file.exists()]
     text = json.dumps(

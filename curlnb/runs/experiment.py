@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from curlnb.choices import FORMER
 from curlnb.runs.boundary import check_parameters
-from curlnb.runs.following import follow, installed, is_held
-from curlnb.runs.identity import package_digest
+from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
 from curlnb.runs.provenance import numerics
-from curlnb.runs.source import digest_of, is_ours
+from curlnb.runs.source import Graph, Source, digest_of, is_ours
 
 
 class StoreError(RuntimeError):
@@ -99,6 +99,7 @@ class Experiment:
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, _hints_of(self.function))
+        given = {n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()}
         full = {
             name: _like(default, given.get(name, default))
             for name, default in self.defaults.items()
@@ -125,17 +126,18 @@ class Experiment:
         full = self.parameters(parameters)
         return _hash([self.name, _asked(full, self.defaults), int(seed), self.data(full)])
 
-    @property
-    def code(self) -> str:
-        """Digest of the code that makes this experiment's numbers; of a notebook's function as it
-        is now.
-        """
-        return code_digest(self.function)
+    def code(self, parameters: Mapping[str, Any]) -> str:
+        """Digest of the code that makes a run's numbers; of a notebook's function as it is now."""
+        return code_digest(self.function, self.parameters(parameters))
 
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         """Name of the run in a store: identity, code and numerics."""
         return _hash(
-            [self.identity(parameters, seed), self.code, numerics(self.parameters(parameters))]
+            [
+                self.identity(parameters, seed),
+                self.code(parameters),
+                numerics(self.parameters(parameters)),
+            ]
         )
 
     def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
@@ -147,7 +149,7 @@ class Experiment:
         full = self.parameters(parameters)
         asked = _asked(full, _parameters_of(self.training))
         return _hash(
-            [asked, int(seed), self.data(full), code_digest(self.training), numerics(full)]
+            [asked, int(seed), self.data(full), code_digest(self.training, full), numerics(full)]
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -190,18 +192,43 @@ def experiment(
     return make if function is None else make(function)
 
 
-def code_digest(function: Callable[..., Any]) -> str:
-    """Digest of a function, of all code that it reaches, and of the groups that it takes; 16 hex
-    digits.
-
-    Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a
-    new function beside those in use leaves finished runs valid; neither does the place of a
-    definition.
+def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> str:
+    """Digest of a function, of the groups that it takes and of all code that they reach; 16 hex
+    digits. `curlnb.runs.source` says what counts. Names among the parameters pick what they stand
+    for.
     """
-    groups = [follow(group, group.__name__) for group in groups_of(function).values()]
-    if is_ours(function.__module__):
-        return digest_of(package_digest(function.__module__, function.__name__), *groups)
-    return digest_of(follow(function, function.__name__), *groups)
+    chosen = _names_in([*parameters.values()])
+    return digest_of(
+        *(
+            package_digest(part.__module__, part.__name__, chosen)
+            if is_ours(part.__module__)
+            else follow(part, part.__name__)
+            for part in _parts(function, parameters)
+        )
+    )
+
+
+def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[Any]:
+    """Where a run's code begins: its function, the groups of its parameters, and functions of the
+    package among their values.
+    """
+    given = [value for value in parameters.values() if _place(value)]
+    return [function, *groups_of(function).values(), *given]
+
+
+def code_graphs(
+    function: Callable[..., Any], parameters: Mapping[str, Any], source: Source
+) -> list[Graph]:
+    """What the code of a run of the package's `function` reaches, in a source of the package."""
+    chosen, parts = _names_in([*parameters.values()]), _parts(function, parameters)
+    places = [source.resolved(part.__module__, part.__name__) for part in parts]
+    return [source.graph(place, chosen) for place in places]
+
+
+def _names_in(value: Any) -> frozenset[str]:
+    if isinstance(value, list | tuple):
+        return frozenset(name for each in value for name in _names_in(each))
+    return frozenset({value} if isinstance(value, str) else ())
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -291,10 +318,8 @@ def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
-    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too.
-
-    A part of the package's is told by its place without `digests`, so that it can be found again
-    (`_placed`).
+    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too;
+    a function of the package by its place, where `_placed` finds it again.
     """
     if isinstance(value, Mapping):
         return {
@@ -304,7 +329,7 @@ def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> A
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if not digests and (place := _place(value)):
+    if place := _place(value):
         return place
     shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
     shown = shown if isinstance(shown, str) else type(value).__name__

@@ -32,19 +32,19 @@ def cases() -> dict[str, list[dict[str, Any]]]:
 
     All share one store, so that experiments on the same training find what another trained.
     """
-    from curlnb.experiments import graphs, images, latent, latent_text, sentences
+    from curlnb.experiments import graphs, images, latent, latent_text, objectives, sentences
 
     takes: dict[str, dict[str, Any]] = {
         "debiased": {"tau_plus": 0.1},
         "hard": {"tau_plus": 0.1, "beta": 1.0},
-        "hard_consistent": {"beta": 1.0},
+        "hard_corrected": {"beta": 1.0},
     }
     image_training: list[dict[str, Any]] = [
-        {"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES
+        {"objective": name, **takes.get(name, {})} for name in objectives.OBJECTIVES
     ]
     image_training += [
         {"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4}
-        for name in images.SCHEDULES[1:]
+        for name in objectives.SCHEDULES[1:]
     ]
     image_training += [{"positives": name, "negatives": 3} for name in images.POSITIVES]
     image_training += [
@@ -55,7 +55,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
     image_training += [
         {"dataset": "stl10", "train_split": "train+unlabeled"},
-        {"dataset": "imagenet100"},
+        {"objective": "unbiased", "label_groups": 5, "dataset": "cifar100"},
         {"dataset": "quickdraw-mini"},
     ]
     image_training += [{"evaluate_on": "validation"}]
@@ -76,6 +76,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "images.simclr": [{}, *image_training, {"released_probe": True}],
         "images.surrogate": [{}, {"seed": 1}],
         "representations.look": [{}, {"seed": 2}],
+        "images.measures": [{}, {"objective": "hard", "beta": 1.0, "tau_plus": 0.1}],
         "moco.moco_v2": [
             {},
             {"mix_hardest": 4, "mixed": 2, "mixed_with_query": 2},
@@ -110,11 +111,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             *of_words,
             {"method": "quick_thoughts"},
             {"words": 5, "evaluate_on": "dev"},
+            {"epochs": 0, "track": True},
         ],
         "latent_text.reviews": [
             {},
             {"method": "quick_thoughts", "evaluate_on": "validation"},
             {"train_on": "wiki-mini"},
+            {"epochs": 0},
         ],
         "sentences.quick_thoughts": [
             *(
@@ -305,7 +308,7 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
     from pretend_cuda import watched
 
     from curlnb.runs.store import Run
-    from curlnb.runs.training import train
+    from curlnb.runs.training import Optimisation, train
 
     found = {}
     for name, (_, line) in planted().items():
@@ -314,23 +317,21 @@ def found_of_planted(folder: Path) -> dict[str, list[str]]:
             model = torch.nn.Linear(4, 1, bias=False).to(device)
             mask = (torch.arange(4) < 2).to(device)
 
-            def step(samples: Any, line: Any = line, model: Any = model, mask: Any = mask) -> Any:
+            def step(
+                samples: Any, _: float, line: Any = line, model: Any = model, mask: Any = mask
+            ) -> Any:
                 line(model.weight[0], mask)
                 return model(torch.ones(len(samples), 4, device=samples.device)).mean(), {}
 
-            options: dict[str, Any] = {
-                "samples": 4,
-                "batch": 2,
-                "epochs": 1,
-                "seed": 0,
-                "generator": torch.Generator(device),
-            }
             train(
                 Run(folder / name, device=device),
                 model,
                 step,
-                torch.optim.Adam(model.parameters(), fused=True),
-                **options,
+                Optimisation(epochs=1, batch=2),
+                samples=4,
+                seed=0,
+                generator=torch.Generator(device),
+                optimizer=torch.optim.Adam(model.parameters(), fused=True),
             )
             float(model.weight.detach().sum())
         found[name] = [*watch.faults, *watch.waits]

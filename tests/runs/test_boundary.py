@@ -17,7 +17,8 @@ from curlnb.companion import notebooks, reference, reproduce, restamp
 from curlnb.companion.execute import NotebookError
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
-from curlnb.runs import boundary, distributed, environment
+from curlnb.runs import boundary, environment
+from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
 HOME = environment.home()
@@ -43,7 +44,7 @@ def bench(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
     for module, name in (
-        (distributed, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (reference, "_promote"), (restamp, "restamp"),
+        (Store, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (reference, "_promote"), (restamp, "restamp"),
     ):  # fmt: skip
 
         def work(*_: object, name: str = name, **__: object) -> None:
@@ -143,7 +144,7 @@ WRONG = {
         "Infinity",
         "",
     ],
-    "batch": ["0", "-1", "abc", "2.5", "false", "[]", str(10**30)],
+    "batch": ["0", "1", "-1", "abc", "2.5", "false", "[]", str(10**30)],
     "lr": [
         "0",
         "-0.1",

@@ -1,12 +1,11 @@
-"""The digest of code and values that are not the package's: of a notebook's cell, a script, a
-module beside it.
+"""The code of a run as a digest: the package's as its source has it (`curlnb.runs.source`), that of
+a notebook's cell, a script or a module beside it as it is at run time.
 
-They are followed at run time, through everything that they reach: a function through its code,
-defaults, closure and the globals that it names, a class through its attributes and bases, a value
-by its content. What the package defines counts by its source (`curlnb.runs.identity`); what an
-installed package defines counts by its name, since its version is part of a run's numerics. What
-can't be followed is refused: a result under a key that does not hold all that made it would be
-taken for another's.
+The latter is followed through everything that it reaches: a function through its code, defaults,
+closure and the globals that it names, a class through its attributes and bases, a value by its
+content. What an installed package defines counts by its name, since its version is part of a run's
+numerics. What can't be followed is refused: a result under a key that does not hold all that made
+it would be taken for another's.
 """
 
 import dataclasses
@@ -28,8 +27,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from curlnb.runs.identity import IdentityError, code_text, package_digest
-from curlnb.runs.source import digest_of, is_ours, module_definitions
+from curlnb.runs.loaded import IdentityError, check_loaded, code_text
+from curlnb.runs.source import HERE, digest_of, is_ours
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 _NAMED = (
@@ -57,6 +56,17 @@ _UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "
     "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
     "__dataclass_fields__", "__dataclass_params__", "__parameters__", "__orig_bases__",
 }  # fmt: skip
+
+
+def package_digest(module: str, name: str, chosen: frozenset[str] | None = None) -> str:
+    """Digest of a definition of the package and of all that it reaches, 16 hex digits.
+
+    chosen: the names that a run gives, which pick entries of `Choices`; None for all entries.
+    IdentityError, in one line, for a definition that is not loaded as its source says.
+    """
+    graph = HERE.graph(HERE.resolved(module, name), chosen)
+    check_loaded(graph)
+    return graph.digest
 
 
 def follow(value: Any, name: str) -> str:
@@ -273,7 +283,7 @@ class _Follower:
                 "module",
                 *(
                     package_digest(module.__name__, each)
-                    for each in module_definitions(module.__name__)
+                    for each in HERE.parse(module.__name__).definitions
                 ),
             ]
         own = {

@@ -1,14 +1,14 @@
-"""The objectives against the papers' formulas, written again as loops in 60-digit decimals, and the
-limits and promises between them.
+"""The objectives against the papers' formulas (`formulas.oracle`), and the limits and promises
+between them.
 """
 
 import inspect
 import math
-from decimal import Decimal, localcontext
 
 import pytest
 import torch
 import torch.nn.functional as F
+from formulas import batch, oracle, unit
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
@@ -19,7 +19,7 @@ from curlnb.losses import (
     curl_loss,
     debiased,
     hard,
-    hard_consistent,
+    hard_corrected,
     info_nce,
     jsd_loss,
     pairwise,
@@ -37,64 +37,7 @@ betas = st.sampled_from([0.0, 0.0, 0.5, 1.0, 10.0, 100.0]) | st.floats(0, 100)
 class_priors = st.just(0.0) | st.floats(0.001, 0.9)
 
 
-def unit(*shape, seed=0, dtype=torch.float32):
-    return F.normalize(
-        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=-1
-    )
-
-
-def batch(n=8, k=20, seed=0, dtype=torch.float32):
-    """Similarities of a trained encoder's kind: positives near 0.7, negatives around 0."""
-    generator = torch.Generator().manual_seed(seed)
-    pos = 0.7 + 0.2 * torch.rand(n, generator=generator, dtype=dtype)
-    return pos, (0.3 * torch.randn(n, k, generator=generator, dtype=dtype)).clamp(-1, 1)
-
-
 # ---- the formulas, once more ---------------------------------------------------------------------
-
-
-def oracle(pos, neg, plus, n, t, tau, beta, floor, consistent, clip, sign, peak):
-    """One anchor's loss, literally; and how much of a relative error in each mean arrives in it
-    (the conditioning term).
-    """
-    with localcontext() as context:
-        context.prec = 60
-        pos, t, tau, beta, n = Decimal(pos), Decimal(t), Decimal(tau), Decimal(beta), Decimal(n)
-
-        def score(s):
-            return (Decimal(s) / t).exp()
-
-        def weight(s):
-            u = Decimal(s) / t
-            if clip == "rescale":
-                u = 2 * u / (Decimal(peak) / t)
-            if clip == "clamp":
-                u = max(min(u, Decimal(2)), Decimal(-2))
-            return (beta * sign * u).exp()
-
-        def mean(f, samples):
-            return sum(f(s) for s in samples) / len(samples)
-
-        up, up_plus = (mean(lambda s: weight(s) * score(s), samples) for samples in (neg, plus))
-        down, down_plus = mean(weight, neg), mean(weight, plus)
-        if consistent:
-            numerator, denominator = up - tau * up_plus, down - tau * down_plus
-            assume(abs(denominator) > Decimal("1e-3") * (down + tau * down_plus))  # there it jumps
-            trusted = (numerator > 0 and denominator > 0) or floor is None
-            g = numerator / denominator if trusted else Decimal("-Infinity")
-            spread = (up + tau * up_plus) / abs(denominator) + abs(numerator) * (
-                down + tau * down_plus
-            ) / denominator**2
-            spread = spread if trusted else Decimal(0)
-        else:
-            g = (up / down - tau * up_plus / down_plus) / (1 - tau)
-            spread = (up / down + tau * up_plus / down_plus) / (1 - tau)
-        if tau > 0 and floor is not None:
-            g = max(g, (-1 / t).exp() if floor == "sphere" else Decimal(floor))
-        total = score(pos) + n * g
-        if total <= 0:
-            return math.nan, math.inf
-        return float((total / score(pos)).ln()), float(min(n * spread / total, Decimal(10**9)))
 
 
 WITHOUT_FLOOR = dict(
@@ -120,7 +63,7 @@ def cases(draw):
         beta=draw(betas),
         n_eff=draw(st.none() | st.floats(0.5, 1000)),
         floor=draw(st.sampled_from(["sphere", "sphere", None, 0.0, 0.3])),
-        consistent=draw(st.booleans()),
+        corrected=draw(st.booleans()),
         weight_clip=draw(st.sampled_from([None, None, "rescale", "clamp"])),
         weight_sign=draw(st.sampled_from([1, 1, -1])),
     )
@@ -130,10 +73,10 @@ def cases(draw):
 @settings(searched, max_examples=400)
 @given(cases())
 @example(
-    ([1.0], [[-0.5, 0.0]], None, None, WITHOUT_FLOOR | dict(consistent=False, n_eff=0.5))
+    ([1.0], [[-0.5, 0.0]], None, None, WITHOUT_FLOOR | dict(corrected=False, n_eff=0.5))
 )  # g < 0
 @example(
-    ([0.5], [[0.0, 0.1]], None, None, WITHOUT_FLOOR | dict(consistent=True, n_eff=None))
+    ([0.5], [[0.0, 0.1]], None, None, WITHOUT_FLOOR | dict(corrected=True, n_eff=None))
 )  # both its parts < 0: a ratio, still
 def test_float32_loss_is_the_papers_formula(case):
     """To 1e-6 max(1, 1/t), plus as much again for each mean as the subtraction of the positives
@@ -173,7 +116,7 @@ def test_float32_loss_is_the_papers_formula(case):
             options["tau_plus"],
             options["beta"],
             options["floor"],
-            options["consistent"],
+            options["corrected"],
             options["weight_clip"],
             options["weight_sign"],
             peak,
@@ -187,9 +130,9 @@ def test_float32_loss_is_the_papers_formula(case):
         assert abs(result[i].item() - expected) <= tolerance
 
 
-@pytest.mark.parametrize("consistent", [False, True])
+@pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("spread", [1e-4, 1e-3, 1e-2])
-def test_float32_keeps_its_precision_where_exponents_are_large(spread, consistent):
+def test_float32_keeps_its_precision_where_exponents_are_large(spread, corrected):
     """t = 0.01, beta = 100, similarities so close that all count: three units in the last place,
     where the plain form loses 1000.
     """
@@ -200,7 +143,7 @@ def test_float32_keeps_its_precision_where_exponents_are_large(spread, consisten
         beta=100.0,
         tau_plus=0.001,
         extra_pos=pos[:, None].repeat(1, 2),
-        consistent=consistent,
+        corrected=corrected,
     )
     exact = contrastive_loss(
         pos.double(), neg.double(), **options | {"extra_pos": options["extra_pos"].double()}
@@ -239,7 +182,7 @@ def test_loss_and_gradient_are_finite(case):
 @given(cases(), st.integers(0, 100))
 def test_order_of_negatives_does_not_matter(case, seed):
     pos, neg, extra, _, options = case
-    options = options | {"floor": "sphere", "consistent": False}
+    options = options | {"floor": "sphere", "corrected": False}
     order = torch.randperm(len(neg[0]), generator=torch.Generator().manual_seed(seed))
     pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
     extra = None if extra is None else torch.tensor(extra, dtype=torch.float64)
@@ -281,11 +224,11 @@ def test_named_objectives_meet_in_their_limits(t, tau_plus, beta):
         hard(pos, neg, tau_plus=tau_plus, beta=0.0, temperature=t), corrected, **close
     )
     torch.testing.assert_close(
-        hard_consistent(pos, neg, tau_plus=tau_plus, beta=0.0, temperature=t), corrected, **close
+        hard_corrected(pos, neg, tau_plus=tau_plus, beta=0.0, temperature=t), corrected, **close
     )
     weighted = hard(pos, neg, tau_plus=0.0, beta=beta, temperature=t)
     torch.testing.assert_close(
-        hard_consistent(pos, neg, tau_plus=0.0, beta=beta, temperature=t), weighted, **close
+        hard_corrected(pos, neg, tau_plus=0.0, beta=beta, temperature=t), weighted, **close
     )
     same = contrastive_loss(pos, neg, tau_plus=tau_plus, beta=beta, temperature=t)
     torch.testing.assert_close(
@@ -360,7 +303,7 @@ GRADIENT_CASES = [
     dict(tau_plus=0.05, beta=1.0),
     dict(tau_plus=0.05, beta=1.0, masked=True),
     dict(tau_plus=0.05, beta=1.0, m=3, n_eff=100),
-    dict(tau_plus=0.05, beta=1.0, m=3, consistent=True),
+    dict(tau_plus=0.05, beta=1.0, m=3, corrected=True),
     dict(tau_plus=0.02, beta=0.5, floor=None, weight_sign=-1),
     dict(tau_plus=0.3, floor=None, n_eff=0.5),  # g < 0
     dict(tau_plus=0.9, floor=0.3),  # on the floor
@@ -457,7 +400,7 @@ def test_clamped_fraction_agrees_with_the_gradient():
     for options in (
         dict(beta=0.0),
         dict(beta=1.0),
-        dict(beta=1.0, consistent=True),
+        dict(beta=1.0, corrected=True),
         dict(beta=1.0, weight_clip="clamp", weight_sign=-1),
     ):
         options = dict(tau_plus=0.1, mask=mask, **options)
@@ -545,8 +488,8 @@ def test_consistent_estimator_is_exact_where_samples_are_the_population_and_equa
     options = dict(
         tau_plus=0.1, beta=beta, temperature=t, extra_pos=s[same].view(n, -1), floor=None
     )
-    consistent = hard_consistent(pos, s, **options)
-    torch.testing.assert_close(consistent, expected, rtol=1e-10, atol=1e-10)
+    corrected = hard_corrected(pos, s, **options)
+    torch.testing.assert_close(corrected, expected, rtol=1e-10, atol=1e-10)
     assert (hard(pos, s, **options) - expected).abs().mean() > 0.002
     exact = debiased(
         pos, s, tau_plus=0.1, temperature=t, extra_pos=options["extra_pos"], floor=None
@@ -575,7 +518,7 @@ def test_consistent_estimate_without_mass_left_is_on_the_floor(case):
     log_mass = torch.logsumexp(beta * neg / t, 1) - math.log(neg.shape[1])
     none_left = log_mass < math.log(tau_plus) + beta * pos / t - 1e-6
     floored = torch.log1p(neg.shape[1] * ((-1 - pos) / t).exp())
-    loss = hard_consistent(pos, neg, temperature=t, beta=beta, tau_plus=tau_plus)
+    loss = hard_corrected(pos, neg, temperature=t, beta=beta, tau_plus=tau_plus)
     torch.testing.assert_close(loss[none_left], floored[none_left])
 
 
@@ -860,7 +803,7 @@ def every_loss(z1, z2):
         debiased(pos, neg, temperature=0.2),
         hard(pos, neg, mask=same, weight_clip="rescale", weight_sign=-1, extra_pos=extra),
         hard(pos, neg, floor=None, detach_weights=True),
-        hard_consistent(pos, neg, weight_clip="clamp"),
+        hard_corrected(pos, neg, weight_clip="clamp"),
         clamped_fraction(pos, neg, tau_plus=0.1, beta=1.0, mask=same),
         curl_loss(z1, z2, z2[None].expand(len(z1), -1, -1)),
         curl_loss(z1, z2, z2[None].expand(len(z1), -1, -1), "hinge"),
@@ -997,7 +940,7 @@ def test_signature_is_the_one_users_build_on():
         mask=None,
         n_eff=None,
         floor="sphere",
-        consistent=False,
+        corrected=False,
         detach_weights=False,
         weight_clip=None,
         weight_sign=1,
@@ -1142,7 +1085,7 @@ def calls(change):
     z1, z2 = change(unit(4, 3)), change(unit(4, 3, seed=1))
     pos, neg, extra = change(torch.zeros(4)), change(torch.zeros(4, 5)), change(torch.zeros(4, 2))
     same = torch.zeros(4, 5, dtype=torch.bool)
-    objectives = (info_nce, debiased, hard, hard_consistent, clamped_fraction)
+    objectives = (info_nce, debiased, hard, hard_corrected, clamped_fraction)
     return [
         *[lambda f=f: f(pos, neg, extra_pos=extra, weight_clip="rescale") for f in objectives],
         lambda: unbiased(pos, neg, same),

@@ -20,9 +20,9 @@ from jupyter_client.manager import start_new_kernel
 from curlnb import losses
 from curlnb.experiments import images
 from curlnb.models import encoders
-from curlnb.runs import environment, identity
-from curlnb.runs.following import follow
-from curlnb.runs.identity import IdentityError
+from curlnb.runs import environment, loaded
+from curlnb.runs.fingerprint import follow
+from curlnb.runs.loaded import IdentityError
 
 # --- the package's own code, read from a copy of its source ---------------------------------------
 
@@ -46,9 +46,10 @@ def before():
 def digests_of(home: Path) -> list[str]:
     """Of some experiments of the package that lies in `home`, without importing them."""
     code = (
-        "import json, curlnb; from curlnb.runs.source import Definition, graph_digest;"
-        "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph'), ('latent_text', 'curl')];"
-        "print(json.dumps([curlnb.__path__[0], *(graph_digest(Definition('curlnb.experiments.' + m, n))[0] for m, n in names)]))"
+        "import json, curlnb; from curlnb.runs.source import HERE, Definition;"
+        "names = [('images', 'simclr'), ('images', 'surrogate'), ('graphs', 'infograph')];"
+        "print(json.dumps([curlnb.__path__[0], *(HERE.graph(Definition('curlnb.experiments.' + m, n),"
+        " frozenset({'cnn', 'hard'})).digest for m, n in names)]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -87,7 +88,7 @@ def test_a_renamed_module_leaves_every_key_as_it_was(package, before):
 
 def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(package):
     folder, _ = package
-    code = "from curlnb import experiments as x; print(x.__file__, [(e.name, e.code) for e in x.all_experiments()])"
+    code = "from curlnb import experiments as x; print(x.__file__, [(e.name, e.code({})) for e in x.all_experiments()])"
 
     def names_and_codes() -> str:
         env = os.environ | {"PYTHONPATH": str(folder.parent)}
@@ -116,7 +117,7 @@ def test_a_renamed_module_of_experiments_leaves_every_name_and_key_as_it_was(pac
 
 def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, before):
     folder, digests = package
-    path = folder / "losses.py"
+    path = folder / "losses" / "estimate.py"
     text = path.read_text()
     body = ast.parse(text).body
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
@@ -148,13 +149,13 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, befor
 
 def test_words_do_not_count_and_a_constant_does(package, before):
     folder, digests = package
-    path = folder / "losses.py"
+    path = folder / "losses" / "estimate.py"
     assert rewrite(folder, r'^    """Mean ', '    """The mean ') or rewrite(
         folder, r'^    """', '    """In other words: '
     )
     path.write_text(path.read_text() + "\n\ndef unused(x):  # a comment\n    return x\n")
     assert digests() == before
-    path.write_text(re.sub(r"^HOLE = -1e20", "HOLE = -1e19", path.read_text(), flags=re.M))
+    assert rewrite(folder, "-1e20", "-1e19") == 1
     after = digests()
     assert after[0] != before[0]
 
@@ -267,9 +268,10 @@ def test_a_patched_package_is_refused_in_one_line(kernel, workers):
     )
     assert "objective=my_loss" in said
     assert len(said.splitlines()) == 1
-    said = kernel("kept, images.losses.HOLE = images.losses.HOLE, -5.0\nimages.simclr.key({}, 0)")
-    kernel("images.losses.HOLE = kept")
-    assert said.startswith("IdentityError: curlnb.losses.HOLE is not what its source says")
+    patch = "kept, estimate.HOLE = estimate.HOLE, -5.0\nimages.simclr.key({}, 0)"
+    said = kernel(f"from curlnb.losses import estimate\n{patch}")
+    kernel("estimate.HOLE = kept")
+    assert said.startswith("IdentityError: curlnb.losses.estimate.HOLE is not what its source says")
 
 
 def wrapped(patch):
@@ -288,7 +290,7 @@ PATCHES = {
     "a wrapper that says what it wraps": wrapped,
     "a default": defaulted,
     "a function's code": lambda patch: patch.setattr(losses.pairwise, "__code__", none.__code__),
-    "an element of a table": lambda patch: patch.setitem(encoders._BUILDERS, "cnn", none),
+    "an element of a table": lambda patch: patch.setitem(encoders.ENCODERS, "cnn", none),
     "a method that a class did not write itself": lambda patch: patch.setattr(
         images.Contrast, "__init__", none
     ),
@@ -303,10 +305,10 @@ def none(*args, **options):
 @pytest.mark.parametrize("looked", [False, True], ids=["before the first look", "after it"])
 @pytest.mark.parametrize("what", PATCHES)
 def test_every_kind_of_patch_is_refused(monkeypatch, what, looked):
-    monkeypatch.setattr(identity, "_SEEN", {})
+    monkeypatch.setattr(loaded, "_KNOWN", {})
     before = images.simclr.key({}, 0)
     if not looked:
-        identity._SEEN.clear()
+        loaded._KNOWN.clear()
     with monkeypatch.context() as patch:
         PATCHES[what](patch)
         with pytest.raises(IdentityError, match="is not what its source says"):
