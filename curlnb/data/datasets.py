@@ -12,6 +12,7 @@ from curlnb.data.download import DataError
 from curlnb.data.images import (
     SUPERCLASSES,
     Dataset,
+    OwnImages,
     coarse_labels,
     digest,
     holdout,
@@ -19,7 +20,7 @@ from curlnb.data.images import (
     long_tail,
     synthetic,
 )
-from curlnb.data.own_images import OwnImages, from_arrays, from_folder
+from curlnb.data.own_images import from_arrays, from_folder
 from curlnb.data.texts import Texts
 from curlnb.data.texts import digest as text_digest
 from curlnb.data.texts import holdout as text_holdout

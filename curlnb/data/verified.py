@@ -251,8 +251,16 @@ def _keep_official(entry: Entry, place: Path) -> None:
     sha256 = _archives(entry).get(place.name)
     if sha256 and sha256_of(place) != sha256:
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
-    for part, content in READERS[entry.name](entry, place):
-        keep(entry, part, content, str(place))
+    try:
+        for part, content in READERS[entry.name](entry, place):
+            keep(entry, part, content, str(place))
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # whatever a reader makes of files that are not the original ones
+        what = f"{type(error).__name__}: {error}"
+        raise DataError(
+            f"{place} does not hold the original files of {entry.name} ({what})"
+        ) from None
 
 
 def _keep_archive(entry: Entry, url: str, sha256: str) -> None:

@@ -78,7 +78,7 @@ def small(**tables):
 
 
 def test_a_graph_without_edges_is_kept_with_its_nodes_isolated():
-    raw = read_tables(small(), "small")
+    raw = read_tables(small())
     assert raw.edges.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]  # the loop 4, 4 is dropped
     assert raw.labels.tolist() == [0, 1]
     degrees = [[0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]  # one-hot
@@ -86,39 +86,20 @@ def test_a_graph_without_edges_is_kept_with_its_nodes_isolated():
 
 
 def test_edges_are_taken_once_and_in_both_directions():
-    raw = read_tables(small(A="3, 1\n2, 1\n2, 1\n1, 2\n"), "small")
+    raw = read_tables(small(A="3, 1\n2, 1\n2, 1\n1, 2\n"))
     assert raw.edges.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
 
 
 def test_a_set_without_any_edge_can_be_read():
-    raw = read_tables(small(A=""), "small")
+    raw = read_tables(small(A=""))
     assert raw.edges.shape == (2, 0)
     assert graphs.features(raw).shape == (4, 1)
 
 
 def test_node_labels_may_have_several_columns():
-    raw = read_tables(small(node_labels="0, 5\n1, 5\n0, 6\n2, 5\n"), "small")
+    raw = read_tables(small(node_labels="0, 5\n1, 5\n0, 6\n2, 5\n"))
     rows = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
     assert graphs.features(raw).tolist() == rows
-
-
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (
-            {"graph_indicator": "1\n1\n1\n3\n", "graph_labels": "1\n1\n2\n"},
-            "does not give each of its 3 graphs nodes",
-        ),
-        ({"A": "1, 4\n"}, "an edge between two graphs"),
-        ({"A": "1, 9\n"}, "an edge to node 9, but 4 nodes"),
-        ({"A": "1, x\n"}, "small_A.txt is damaged"),
-        ({"node_labels": "0\n1\n"}, "4 nodes and 2 node labels"),
-    ],
-)
-def test_tables_that_contradict_each_other_are_named(tables, message):
-    with pytest.raises(DataError, match=message) as error:
-        read_tables(small(**tables), "small")
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("form", ["zip", "unpacked"])
@@ -142,13 +123,6 @@ def test_a_set_of_tu_is_read_from_its_zip_or_its_folder(tmp_path, monkeypatch, f
     verified.fetch("DD", print, tmp_path)
     assert verified.available("DD") == "cached"
     assert torch.equal(graphs.load("DD").x, graphs.load("MUTAG").x)
-
-
-def test_a_set_with_other_statistics_is_not_kept(tmp_path):
-    raw = verified.read(graphs.entry_of("MUTAG"), "all")
-    other = raw._replace(labels=raw.labels * 0)
-    with pytest.raises(DataError, match="MUTAG has 1 classes where 2 are expected; not kept"):
-        verified.keep(graphs.entry_of("MUTAG"), "all", other)
 
 
 def test_a_large_degree_is_standardised():

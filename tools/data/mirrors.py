@@ -216,7 +216,7 @@ def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
 
 
 def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Raw]]:
-    yield "all", read_tables(chemlogic_tables(name, folder), name)
+    yield "all", read_tables(chemlogic_tables(name, folder))
 
 
 def glove(folder: Path) -> Iterator[tuple[str, Tensors]]:
