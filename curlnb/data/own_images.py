@@ -42,39 +42,30 @@ def from_arrays(
     labels as well. DataError, in one line, for other shapes and types, and for a class without a
     training or a test image.
     """
-    train, test = _images("train_images", train_images), _images("test_images", test_images)
-    if train.shape[1:] != test.shape[1:]:
-        raise DataError(
-            f"training images are {list(train.shape[1:])}, test images {list(test.shape[1:])}: "
-            "they must be alike"
-        )
+    images = _images("train_images", train_images), _images("test_images", test_images)
+    if images[0].shape[1:] != images[1].shape[1:]:
+        shapes = " and ".join(str(list(own.shape[1:])) for own in images)
+        raise DataError(f"training and test images are {shapes}: they must be alike")
     given = _labels("train_labels", train_labels), _labels("test_labels", test_labels)
-    known = [str(c) for c in (np.unique(given[0]) if classes is None else classes)]
-    if len(known) < 2 or len(set(known)) != len(known):
+    known = sorted(set(given[0])) if classes is None else [str(name) for name in classes]
+    place: dict[Any, int] = {label: number for number, label in enumerate(known)}
+    if len(known) < 2 or len(place) < len(known):
         raise DataError(
-            f"there are {len(set(known))} distinct classes among {len(known)}: "
+            f"there are {len(place)} distinct classes among {len(known)}: "
             "two or more are needed, each with its own name"
         )
-    number = {name: place for place, name in enumerate(known)}
-    numbered = []
-    for what, own, images in zip(("training", "test"), given, (train, test), strict=True):
-        if len(own) != len(images):
-            raise DataError(f"there are {len(images)} {what} images and {len(own)} labels")
-        places = [
-            int(label) if classes is not None and own.dtype.kind == "i" else number.get(str(label))
-            for label in own
-        ]
-        for label, place in zip(own, places, strict=True):
-            if place is None or not 0 <= place < len(known):
-                some = f"{', '.join(known[:5])}{', ...' if len(known) > 5 else ''}"
-                raise DataError(
-                    f"{what} label {label} is none of the {len(known)} classes ({some})"
-                )
-        if len(set(places)) < len(known):
-            empty = next(name for place, name in enumerate(known) if place not in places)
-            raise DataError(f"class {empty!r} has no {what} image")
-        numbered.append(torch.tensor(places))
-    return OwnImages(str(name), tuple(known), train, numbered[0], test, numbered[1])
+    if classes is not None:  # names and numbers point into them
+        place |= {number: number for number in range(len(known))}
+    labels = []
+    for what, own, pictures in zip(("training", "test"), given, images, strict=True):
+        if len(own) != len(pictures):
+            raise DataError(f"there are {len(pictures)} {what} images and {len(own)} labels")
+        if odd := [label for label in own if label not in place]:
+            raise DataError(f"{what} label {odd[0]!r} is none of the {len(known)} classes")
+        labels.append(torch.tensor([place[label] for label in own]))
+        if empty := sorted(set(range(len(known))) - set(labels[-1].tolist())):
+            raise DataError(f"class {str(known[empty[0]])!r} has no {what} image")
+    return OwnImages(str(name), tuple(map(str, known)), images[0], labels[0], images[1], labels[1])
 
 
 def _array(given: Any) -> np.ndarray:
@@ -83,7 +74,7 @@ def _array(given: Any) -> np.ndarray:
 
 def _images(what: str, given: Any) -> Tensor:
     if isinstance(given, list | tuple):
-        shapes = sorted({tuple(one.shape) for one in map(_array, given)})
+        shapes = sorted({_array(one).shape for one in given})
         if len(shapes) != 1:
             raise DataError(f"{what} have {len(shapes)} shapes {shapes[:2]}: all must have one")
         given = np.stack([_array(one) for one in given])
@@ -96,24 +87,23 @@ def _images(what: str, given: Any) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def _labels(what: str, given: Any) -> np.ndarray:
-    """Labels as int64 or strings [n]."""
-    expected = "expected whole numbers or names [n], none missing"
+def _labels(what: str, given: Any) -> list[Any]:
+    expected = "expected whole numbers, 0 or more, or names [n], none missing"
     try:
         values = _array(given)
     except ValueError as error:
         raise DataError(f"{what} are no array ({error}): {expected}") from None
     if values.ndim != 1 or not len(values):
         raise DataError(f"{what} have the shape {list(values.shape)}: {expected}")
-    kinds = {str if isinstance(one, str) else int for one in values}
-    for one in values:
-        if isinstance(one, bool | np.bool) or not isinstance(one, str | int | np.integer):
-            raise DataError(f"{what} hold {one} ({values.dtype}): {expected}")
-        if not isinstance(one, str) and one < 0:
-            raise DataError(f"{what} hold {one}: whole numbers must be 0 or more")
-    if len(kinds) > 1:
-        raise DataError(f"{what} hold both numbers and names: {expected}")
-    return values.astype(np.int64 if int in kinds else str)
+    labels = [int(one) if isinstance(one, np.integer) else one for one in values.tolist()]
+    for one in labels:
+        if (
+            type(one) not in (int, str)
+            or type(one) is not type(labels[0])
+            or (type(one) is int and one < 0)
+        ):
+            raise DataError(f"{what} hold {one!r} ({values.dtype}): {expected}")
+    return labels
 
 
 # --- folders

@@ -213,7 +213,7 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
         ({"train_labels": [0] * 12}, "two or more are needed"),
         (
             {"train_labels": [-1, *range(11)]},
-            "train_labels hold -1: whole numbers must be 0 or more",
+            r"train_labels hold -1 \(int64\): expected whole numbers, 0 or more",
         ),
         (
             {"train_labels": ["a", None] * 6},
@@ -226,7 +226,7 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
         ({"train_labels": pd.Series(["a", np.nan] * 6)}, "train_labels hold nan"),
         (
             {"train_labels": np.array([0, "a"] * 6, dtype=object)},
-            "train_labels hold both numbers and names",
+            r"train_labels hold 'a' \(object\)",
         ),
         ({"train_labels": [[0, 1], [2]]}, "train_labels are no array"),
         ({"train_labels": torch.ones(12, dtype=torch.bool)}, r"train_labels hold True \(bool\)"),
@@ -242,14 +242,14 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
         (
             {"test_labels": [3, 2, 1, 0, 1, 2]},
-            r"test label 3 is none of the 3 classes \(0, 1, 2\)",
+            "test label 3 is none of the 3 classes",
         ),
         ({"classes": ["a", "b", "c", "d"]}, "class 'd' has no training image"),
         ({"classes": ["a", "a", "c"]}, "2 distinct classes among 3"),
-        ({"classes": ["a", "b"]}, r"training label 2 is none of the 2 classes \(a, b\)"),
+        ({"classes": ["a", "b"]}, "training label 2 is none of the 2 classes"),
         (
             {"classes": ["a", "b"], "train_labels": ["a", "c"] * 6},
-            r"training label c is none of the 2 classes \(a, b\)",
+            "training label 'c' is none of the 2 classes",
         ),
     ],
 )
