@@ -65,7 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
     command(
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
-    command("data", "fetch the data that a profile needs")
+    data = command("data", "fetch the data that a profile needs, or read official files")
+    data.add_argument("--from", dest="folder", help="read every set whose official files are there")
     run = command("run", "compute one run")
     for one in (run, command("why", "what tells a run from the committed runs")):
         one.add_argument("experiment", help="its name, for example images.simclr")
@@ -164,7 +165,7 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        return _data(given.profile)
+        return _data(given.profile, given.folder)
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "why":
@@ -221,10 +222,14 @@ def _report(profile: str) -> Path:
     return report.write_committed(references, environment.home() / "notebooks", page, profile)
 
 
-def _data(profile: str) -> int:
-    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which
-    does not stop the others' data.
+def _data(profile: str, folder: str | None) -> int:
+    """Fetch what the notebooks name at a profile, or read all sets whose official files are in
+    `folder`; 1 where a broken notebook could not say it, which does not stop the others' data.
     """
+    if folder is not None:
+        every = [*datasets.names("vectors"), *datasets.names()]
+        datasets.prepare(every, folder=Path(folder).expanduser())
+        return 0
     wanted, broken = set(), 0
     for path in notebooks.find():
         try:

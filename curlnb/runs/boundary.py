@@ -110,7 +110,6 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "CURLNB_HOME": _present_folder,
     "CURLNB_DATA": _folder,
     "CURLNB_RESULTS": _folder,
-    "CURLNB_IMAGENET": _present_folder,
     "CURLNB_LOG": _file,
     "CURLNB_NOTEBOOK": _notebook,
     "CURLNB_ADOPT": _one_of("0", "1", "any"),

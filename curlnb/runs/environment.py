@@ -30,7 +30,6 @@ VARIABLES = {
     "CURLNB_THREADS": "CPU threads of a run, default 1; another number changes a run's last bits",
     "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: cuda where there is one, else cpu. Some experiments need float64, which mps lacks",
     "CURLNB_CUDA_GRAPHS": "1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it",
-    "CURLNB_IMAGENET": "a folder of ImageNet's pictures, which no program may fetch",
     "CURLNB_DRY": "1: two steps on synthetic data of the real shapes, to see that the code runs",
     "CURLNB_DEBUG": "1: an error of a command is shown with its traceback, as by --debug",
     "CURLNB_TORCH_BACKEND": "which build of torch the set-up installs (tools/bootstrap.py)",

@@ -230,7 +230,6 @@ VARIABLES = {
     "CURLNB_HOME": ["/nowhere/at/all", "~nobody-here/x"],
     "CURLNB_RESULTS": ["/dev/null/x", "/dev/null", "~nobody-here"],
     "CURLNB_DATA": ["/dev/null", "/dev/null/x"],
-    "CURLNB_IMAGENET": ["/nowhere"],
     "CURLNB_LOG": ["/nowhere/at/all/x", "/"],
     "CURLNB_SCHEDULER": ["host", "tcp://host", "tcp://host:port"],
     "CURLNB_NOTEBOOK": ["/etc/x", "../../x", "a\x1bb"],
