@@ -3,6 +3,7 @@ machine at hand.
 """
 
 import datetime
+import functools
 import os
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def bench(profile: str = "quick") -> None:
     for row in comparisons(devices.default_device()):
         rows.append(row)
         table = pd.DataFrame(rows).assign(**about)
-        write_atomically(path, lambda p, t=table: t.to_csv(p, index=False, float_format="%.4g"))  # type: ignore[misc]
+        write_atomically(path, functools.partial(table.to_csv, index=False, float_format="%.4g"))
         values = f"{row['ours']:>10.4g} against {row['baseline']:>9.4g} {row['unit']:8}"
         print(f"{row['what']:62} {values} ratio {row['ratio']:.2f}", flush=True)
     print(f"written to {path}")
@@ -187,9 +188,9 @@ def compiled_run(device: torch.device) -> dict[str, Any]:
 def knn_chunked(device: torch.device) -> dict[str, Any]:
     """Test samples a second of the batched kNN against the same a sample at a time."""
     generator = torch.Generator(device).manual_seed(0)
-    draws = {"generator": generator, "device": device}
-    train, test = (F.normalize(torch.randn(n, 128, **draws), dim=1) for n in (10_000, 2_000))  # type: ignore[arg-type]
-    labels, wanted = (torch.randint(10, (n,), **draws) for n in (10_000, 2_000))  # type: ignore[call-overload]
+    draws: dict[str, Any] = {"generator": generator, "device": device}
+    train, test = (F.normalize(torch.randn(n, 128, **draws), dim=1) for n in (10_000, 2_000))
+    labels, wanted = (torch.randint(10, (n,), **draws) for n in (10_000, 2_000))
     some = 200
 
     def one_by_one() -> None:

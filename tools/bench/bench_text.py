@@ -28,7 +28,8 @@ def rows(device: torch.device) -> Iterator[dict[str, Any]]:
     samples = chosen.to(device).unflatten(0, (STEPS, BATCH))
     tokens, starts = texts.tokens.cpu(), texts.starts.tolist()
     single = [tokens[start:end] for start, end in itertools.pairwise(starts)]
-    loader = DataLoader(single, batch_sampler=samples.tolist(), collate_fn=_collate)  # type: ignore[arg-type]
+    batches: Any = samples.tolist()
+    loader = DataLoader(single, batch_sampler=batches, collate_fn=_collate)  # type: ignore[arg-type]
 
     def time_of(name: str, batches: Callable[[BiGRU], Iterable[Tensor]]) -> dict[str, Any]:
         ours, plain = _trained(texts), _trained(texts)
