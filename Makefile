@@ -34,8 +34,8 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 bench: setup         ## measure speed as ratios in one run
 	@$(BIN)/python tools/bench/bench.py $(PROFILE)
 
-data: setup          ## fetch what PROFILE needs
-	@$(RUN) data --profile $(PROFILE)
+data: setup          ## fetch what PROFILE needs, or read official files that you have: FROM=folder
+	@$(RUN) data --profile $(PROFILE) $(if $(FROM),--from "$(FROM)")
 
 report: setup        ## write the report page again
 	@$(RUN) report --profile $(PROFILE)

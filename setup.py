@@ -12,7 +12,6 @@ from setuptools.command.build_py import build_py
 
 CARRIED = [
     "data/catalogue.json",
-    "data/imagenet100.txt",
     "results/reference/*/claims.csv",
     "results/reference/*/provenance.json",
 ]

@@ -1,6 +1,4 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls,
-and torchrun.
-"""
+"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls."""
 
 import argparse
 import json
@@ -16,13 +14,14 @@ import torch
 from curlnb import __version__, extras
 
 try:
-    from curlnb.companion import notebooks, reference, report, reproduce, restamp
+    from curlnb.companion import notebooks, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
+    from curlnb.companion.why import why
     from curlnb.data import datasets
-    from curlnb.experiments import all_experiments
-    from curlnb.runs import cluster, devices, distributed, environment, provenance
+    from curlnb.runs import cluster, devices, environment, provenance
     from curlnb.runs.boundary import check_environment, check_seed
+    from curlnb.runs.experiment import Experiment
     from curlnb.runs.store import default_store
 except ModuleNotFoundError as absent:
     if not extras.remedy(absent.name or ""):
@@ -69,15 +68,17 @@ def main(arguments: list[str] | None = None) -> int:
     command(
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
-    command("data", "fetch the data that a profile needs")
-    run = command("run", "compute one run; under torchrun, on all its processes")
-    run.add_argument("experiment", help="its name, images.simclr say")
-    run.add_argument(
-        "parameters",
-        nargs="*",
-        metavar="NAME=VALUE",
-        help="its parameters and the seed, values as in JSON",
-    )
+    data = command("data", "fetch the data that a profile needs, or read official files")
+    data.add_argument("--from", dest="folder", help="read every set whose official files are there")
+    run = command("run", "compute one run")
+    for one in (run, command("why", "what tells a run from the committed runs")):
+        one.add_argument("experiment", help="its name, for example images.simclr")
+        one.add_argument(
+            "parameters",
+            nargs="*",
+            metavar="NAME=VALUE",
+            help="its parameters and the seed, values as in JSON",
+        )
     again = command("reproduce", "run the notebooks and write the report")
     again.add_argument("notebooks", nargs="*", help="files or folders; default all")
     again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
@@ -98,6 +99,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--restamp",
         action="store_true",
         help="after a pure refactoring: check a sample, renew the digests",
+    )
+    kept.add_argument(
+        "--add-runs",
+        action="store_true",
+        help="add the finished runs of the results folder, executing no notebook",
     )
     kept.add_argument(
         "--experiments",
@@ -162,9 +168,12 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        return _data(given.profile)
+        return _data(given.profile, given.folder)
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
+    elif given.command == "why":
+        experiment, parameters, seed = _run_asked(given.experiment, given.parameters)
+        print(why(experiment, parameters, seed, given.profile))
     elif given.command == "reproduce":
         jobs = _above_zero("--jobs", given.jobs, int, "a whole number of notebooks, 1 or more")
         limit = _above_zero(
@@ -189,12 +198,14 @@ def _do(given: argparse.Namespace) -> int:
 def _reference(given: argparse.Namespace) -> str:
     if given.notebooks and given.restamp:
         raise ValueError("--restamp takes no notebooks: it renews the digests of runs")
+    if given.add_runs:
+        return promote.add_runs(given.profile)
     if given.restamp:
         return restamp.restamp(given.profile, given.experiments)
     return (
-        reference.renew(given.profile, given.notebooks)
+        promote.renew(given.profile, given.notebooks)
         if given.notebooks
-        else reference.promote(given.profile)
+        else promote.promote(given.profile)
     )
 
 
@@ -214,10 +225,14 @@ def _report(profile: str) -> Path:
     return report.write_report(None, references, environment.results_root() / "reference.html")
 
 
-def _data(profile: str) -> int:
-    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which
-    does not stop the others' data.
+def _data(profile: str, folder: str | None) -> int:
+    """Fetch what the notebooks name at a profile, or read all sets whose official files are in
+    `folder`; 1 where a broken notebook could not say it, which does not stop the others' data.
     """
+    if folder is not None:
+        every = [*datasets.names("vectors"), *datasets.names()]
+        datasets.prepare(every, folder=Path(folder).expanduser())
+        return 0
     wanted, broken = set(), 0
     for path in notebooks.find():
         try:
@@ -229,8 +244,8 @@ def _data(profile: str) -> int:
     return 1 if broken else 0
 
 
-def run(name: str, words: list[str], profile: str) -> None:
-    """Compute one run in the profile's store, so that notebooks find it; rank 0 prints where it is."""
+def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any], int]:
+    """The experiment, parameters and seed that NAME=VALUE words ask for."""
     experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
@@ -238,18 +253,18 @@ def run(name: str, words: list[str], profile: str) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{twice[0]} is given twice")
     given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
-    seed, store = check_seed(given.pop("seed", 0)), default_store(profile)
-    given = experiment.parameters(given)
-    distributed.refuse(experiment, all_experiments())
-    with distributed.group():
-        record = distributed.run(store, experiment, given, seed)
-    if record is not None:
-        metrics = {
-            key: value for key, value in record["metrics"].items() if isinstance(value, int | float)
-        }
-        print(
-            f"{store.folder(experiment, given, seed)}: {record['seconds']:.0f} s, {json.dumps(metrics)}"
-        )
+    seed = check_seed(given.pop("seed", 0))
+    return experiment, experiment.parameters(given), seed
+
+
+def run(name: str, words: list[str], profile: str) -> None:
+    """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
+    (experiment, given, seed), store = _run_asked(name, words), default_store(profile)
+    record = store.run(experiment, given, seed)
+    assert record is not None
+    numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
+    place = store.folder(experiment, given, seed)
+    print(f"{place}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from curlnb.data import datasets
-from curlnb.experiments import optimisers
-from curlnb.runs.devices import cpu_threads
+from curlnb.runs import training
+from curlnb.runs.devices import default_device, in_force
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Run
 
@@ -38,8 +38,7 @@ def execute(
     experiment: Experiment, folder: Path, parameters: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:
     """The metrics as they are stored. The run goes on from a checkpoint in the folder."""
-    torch.manual_seed(seed)
-    with cpu_threads(1):
+    with in_force(seed, parameters.get("precision", "float32"), default_device()):
         metrics = experiment.call(Run(folder), experiment.parameters(parameters), seed)
     return json.loads(json.dumps(metrics))
 
@@ -55,15 +54,12 @@ def resumes(
     """Assert that a run stopped after so many checkpoints, one a step, goes on to the metrics of
     the uninterrupted one; these.
     """
-    original = optimisers.train
-    monkeypatch.setattr(
-        optimisers, "train", lambda *a, **k: original(*a, **{**k, "checkpoint_seconds": 0.0})
-    )
+    defaults = {**training.train.__kwdefaults__, "checkpoint_seconds": 0.0}
+    monkeypatch.setattr(training.train, "__kwdefaults__", defaults)
     whole = execute(experiment, folder / "whole", parameters, 3)
     stopped = Fragile(folder / "cut")
     stopped.after = after
-    torch.manual_seed(3)
-    with cpu_threads(1), pytest.raises(Stopped):
+    with in_force(3, "float32", stopped.device), pytest.raises(Stopped):
         experiment.call(stopped, experiment.parameters(parameters), 3)
     assert execute(experiment, folder / "cut", parameters, 3) == whole
     return whole

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from curlnb.runs.devices import cpu_threads
+from curlnb.runs.devices import in_force
 from curlnb.runs.experiment import Experiment, experiment
 from curlnb.runs.store import Run, Store
-from curlnb.runs.training import train
+from curlnb.runs.training import Optimisation, train
 
 
 @experiment
@@ -37,7 +37,7 @@ def regression(
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     noise = torch.Generator().manual_seed(seed)
 
-    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         time.sleep(pause)
         x = data[indices] + 0.1 * torch.randn(len(indices), 8, generator=noise)
         loss = (model(x).squeeze(1) - data[indices].sum(1)).square().mean()
@@ -47,12 +47,11 @@ def regression(
         run,
         model,
         step,
-        optimizer,
+        Optimisation(epochs, batch=32),
         samples=256,
-        batch=32,
-        epochs=epochs,
         seed=seed,
         generator=noise,
+        optimizer=optimizer,
         checkpoint_seconds=checkpoint_seconds,
     )
     run.arrays["weight"] = model[0].weight
@@ -114,7 +113,7 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
-    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         with open(where, "a") as file:
             file.write(f"{seed} {model.weight.item():.0f}\n")
         time.sleep(pause)
@@ -124,12 +123,11 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
         run,
         model,
         step,
-        optimizer,
+        Optimisation(epochs, batch=2),
         samples=8,
-        batch=2,
-        epochs=epochs,
         seed=seed,
         generator=torch.Generator(),
+        optimizer=optimizer,
         checkpoint_seconds=0.0,
     )
     return {"weight": model.weight.item()}
@@ -147,7 +145,7 @@ def learn(run: Run, *, seed: int, steps: Steps) -> tuple[nn.Module, torch.Genera
     model, noise = nn.Linear(steps.width, 1), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
-    def step(indices: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         with open(steps.where, "a") as file:
             file.write(f"{seed}\n")
         return model(torch.randn(len(indices), steps.width, generator=noise)).square().mean(), {}
@@ -156,12 +154,11 @@ def learn(run: Run, *, seed: int, steps: Steps) -> tuple[nn.Module, torch.Genera
         run,
         model,
         step,
-        optimizer,
+        Optimisation(steps.epochs, batch=2),
         samples=8,
-        batch=2,
-        epochs=steps.epochs,
         seed=seed,
         generator=noise,
+        optimizer=optimizer,
     )
     return model, noise, log
 
@@ -202,10 +199,10 @@ def interrupt(
 
     folder = store.folder(function, parameters, seed)
     folder.mkdir(parents=True)
-    torch.manual_seed(seed)
-    with cpu_threads(1):
+    run = Fragile(folder)
+    with in_force(seed, "float32", run.device):
         try:
-            function.call(Fragile(folder), function.parameters(parameters), seed)
+            function.call(run, function.parameters(parameters), seed)
         except Stopped:
             return
     raise AssertionError(f"the run ended before its checkpoint {after}")

@@ -13,7 +13,13 @@ from curlnb.companion.report import KIND_TITLES
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- counts: made by tools/readme_counts.py -->\n", "<!-- end of counts -->\n"
-MANY = {"holds": "hold", "fails": "fail", "proof step fails": "proof steps fail"}
+MANY = {
+    "holds": "hold",
+    "fails": "fail",
+    "proof step fails": "proof steps fail",
+    "depends on the reading": "depend on the reading",
+    "note": "notes",
+}
 """The verdicts that have a form of their own for more than one claim."""
 PAPERS = {
     "arora2019": "CURL (2019)",

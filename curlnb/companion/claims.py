@@ -1,15 +1,15 @@
 """The table of claims: every sentence of the three papers that can be tested, written down before
 its result.
 
-`claims.csv` beside this module has one row a claim; `Claim` describes its columns. A notebook hands
-in what it measured (`curlnb.companion.ledger`); what is claimed, of what, and by how much stands
-here.
+The folder `claims` beside this module has one TOML file a paper and in it one entry a claim, whose
+fields are those of `Claim`. A notebook hands in what it measured (`curlnb.companion.ledger`); what
+is claimed, of what, and by how much stands here.
 """
 
-import csv
 import difflib
 import math
 import re
+import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -17,83 +17,80 @@ from typing import Any
 
 import pandas as pd
 
+from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
+
 __all__ = ["KINDS", "OWN", "PAPERS", "Claim", "find", "paired", "read_table", "table"]
 
-PAPERS = (
-    "arora2019",
-    "chuang2020",
-    "robinson2021",
-    "curlnb",
-)  # the last: findings of this project's own
+PAPERS = ("arora2019", "chuang2020", "robinson2021", "curlnb")  # the last: this project's findings
 OWN = "mine"  # a reader's
 KINDS = ("experiment", "theorem", "proof step", "text", "released code", "ours")
-_FILE = Path(__file__).with_name("claims.csv")
+_FOLDER = Path(__file__).with_name("claims")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One row of the table, or a claim of the reader's own. ValueError, with the id, where the
-    columns contradict each other.
+    """One entry of the table, or a claim of the reader's own. ValueError, with the id, where its
+    fields contradict each other.
     """
 
-    id: str  # paper/slug
-    paper: str = ""  # as in the id
-    where: str = ""  # section, figure or table of the paper
-    # number of the equation in the printed paper, and in the text file, which counts otherwise
-    printed_eq: str = ""
-    text_eq: str = ""
+    id: str  # paper/slug; the slug heads the entry
+    where: str = ""  # section, figure, table or equation of the printed paper
     kind: str = "ours"  # one of KINDS
     # claims that are one slip or one measurement have one group, and count once; by default the id
     group: str = ""
-    claim: str  # what the paper says, in our words
+    claim: str = ""  # what the paper says, in our words
     statistic: str = "mean paired difference"
     unit: str = ""
-    low: float | None = (
-        # the open region claimed of the statistic; None is unbounded; most theory has neither bound
-        None
-    )
+    # the open region claimed of the statistic; None is unbounded; most theory has neither bound
+    low: float | None = None
     high: float | None = None
-    # the paper's data sets, joined by "|", by their names in our catalogue where they have one
-    data: str = ""
-    effect: float | None = (
-        None  # smallest effect that matters, a value of the statistic inside the region
-    )
+    data: tuple[str, ...] = ()  # the paper's, by their names in our catalogue where they have one
+    effect: float | None = None  # smallest effect that matters, a value inside the region
     effect_from: str = ""  # its source
     sd: float | None = None  # spread of a paired difference, assumed for planning
     sd_from: str = ""  # "the pilot" is this project's trial before there were notebooks
-    seeds: int | None = (
-        # paired seeds that give 90% power at the effect; none where the statistic is computed
-        # exactly
-        None
-    )
-    diagnostic: str = (
-        ""  # what must stand beside a verdict to exclude the trivial explanation, joined by "|"
-    )
+    diagnostic: tuple[str, ...] = ()  # what a verdict needs beside it against a trivial explanation
+    # where the sentence is true as it stands and false as it is mostly taken: both readings
+    readings: tuple[str, ...] = ()
+    settled: str = ""  # where the paper itself puts a slip right, or O() hides a constant
+    printed_sds: tuple[float, ...] = ()  # of the two arms, where the paper prints them
+    printed_seeds: float | None = None  # of each arm
+    # profiles that train as the paper does, though on fewer data sets than it has
+    as_printed_at: tuple[str, ...] = ()
+    changed: str = ""  # what was changed here after a look at results
     notebook: str = ""  # the one that judges it
     unrun: str = ""  # why none does
 
     def __post_init__(self) -> None:
+        papers = (*PAPERS, OWN)
+        inside = self.effect is not None and self.region[0] < self.effect < self.region[1]
         faults = {
-            f"should read paper/slug, the paper one of {', '.join((*PAPERS, OWN))}": not re.fullmatch(
-                rf"({'|'.join((*PAPERS, OWN))})/[\w.+-]+", self.id
+            f"should read paper/slug, the paper one of {', '.join(papers)}": not re.fullmatch(
+                rf"({'|'.join(papers)})/[\w.+-]+", self.id
             ),
-            f"is of paper {self.paper!r}": self.paper not in ("", self.id.split("/")[0]),
-            f"is of kind {self.kind!r}, which is not one of {', '.join(KINDS)}": self.kind
-            not in KINDS,
+            f"is of kind {self.kind!r}, which is not one of {', '.join(KINDS)}": (
+                self.kind not in KINDS
+            ),
             "says nothing: give the claim in words": not self.claim.strip(),
             f"has the empty region {self.region}": not self.region[0] < self.region[1],
             "is an experiment and has no region": self.kind == "experiment" and not self.bounded,
-            "is theory and plans seeds": self.kind in ("theorem", "proof step")
-            and self.seeds is not None,
-            f"has the effect {self.effect}, which is not inside the region claimed": self.effect
-            is not None
-            and not (self.bounded and self.region[0] < self.effect < self.region[1]),
+            "is theory and plans seeds": (
+                self.kind in ("theorem", "proof step") and self.sd is not None
+            ),
+            f"has the effect {self.effect}, which is not inside the region claimed": (
+                self.effect is not None and not (self.bounded and inside)
+            ),
         }
+        faults["needs two readings, a true and a false one"] = len(self.readings) not in (0, 2)
+        faults["is settled and has readings: one of them"] = bool(self.settled and self.readings)
         for fault, true in faults.items():
             if true:
                 raise ValueError(f"claim {self.id!r} {fault}")
-        object.__setattr__(self, "paper", self.id.split("/")[0])
         object.__setattr__(self, "group", self.group or self.id)
+
+    @property
+    def paper(self) -> str:
+        return self.id.split("/")[0]
 
     @property
     def region(self) -> tuple[float, float]:
@@ -110,37 +107,67 @@ class Claim:
         """
         return self.low is not None or self.high is not None
 
+    @property
+    def remark(self) -> str:
+        """Both readings, or where the paper itself puts a slip right."""
+        if self.readings:
+            return "true if {}; false if {}".format(*self.readings)
+        return self.settled
 
-def read_table(path: Path) -> dict[str, Claim]:
-    """The claims of a CSV file by id, in its order. ValueError for other columns, a number that is
-    none, or an id that occurs twice.
+    @property
+    def seeds(self) -> int | None:
+        """Paired seeds that give 90% power at the effect, five at least; None where the statistic
+        is computed exactly. ValueError where a million seeds would not do.
+        """
+        if self.effect is None or self.sd is None:
+            return None
+        return _planned(self.id, self.effect, self.sd, self.region)
+
+
+@cache
+def _planned(id: str, effect: float, sd: float, region: tuple[float, float]) -> int:
+    needed = seeds_needed(effect, sd, region)
+    if needed is None:
+        raise ValueError(f"claim {id!r}: no number of seeds finds {effect:g} where sd = {sd:g}")
+    return max(FEWEST_SEEDS, needed)
+
+
+def read_table(folder: Path) -> dict[str, Claim]:
+    """The claims of a folder's TOML files by id, paper by paper, in each file's order. ValueError
+    for a file that is no TOML, an entry that occurs twice, an unknown field or a wrong type.
     """
     types: dict[str, Any] = {field.name: field.type for field in fields(Claim)}
     rows: dict[str, Claim] = {}
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        if reader.fieldnames != list(types):
-            raise ValueError(f"{path.name} has the columns {reader.fieldnames}, not {list(types)}")
-        for values in reader:
-            if None in values or None in values.values():
-                raise ValueError(
-                    f"line {reader.line_num} of {path.name} has more or fewer cells than the table has columns"
-                )
-            cells: dict[str, Any] = {
-                name: text if types[name] is str else _number(values["id"], name, text)
-                for name, text in values.items()
-            }
-            row = Claim(**cells)
-            if row.id in rows:
-                raise ValueError(f"claim {row.id!r} stands twice in {path.name}")
-            rows[row.id] = row
+    for path in sorted(folder.glob("*.toml"), key=lambda path: PAPERS.index(path.stem)):
+        try:
+            entries = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path.name}: {error}") from None
+        for slug, entry in entries.items():
+            id = f"{path.stem}/{slug}"
+            if unknown := sorted(set(entry) - {*types} | {*entry} & {"id"}):
+                raise ValueError(f"claim {id!r} has the field {unknown[0]!r}, which no claim has")
+            rows[id] = Claim(
+                id=id, **{name: _typed(id, name, types[name], x) for name, x in entry.items()}
+            )
     return rows
+
+
+def _typed(id: str, name: str, wanted: Any, value: object) -> Any:
+    """A field's value; texts in one line, since an entry breaks them where a line ends."""
+    if wanted is str and isinstance(value, str):
+        return " ".join(value.split())
+    if wanted in (tuple[str, ...], tuple[float, ...]) and isinstance(value, list):
+        return tuple(" ".join(x.split()) if isinstance(x, str) else float(x) for x in value)
+    if wanted == float | None and isinstance(value, int | float):
+        return float(value)
+    raise ValueError(f"claim {id!r} has {value!r} for {name}, which is not of type {wanted}")
 
 
 @cache
 def table() -> dict[str, Claim]:
     """The committed table, by id, in the papers' order."""
-    return read_table(_FILE)
+    return read_table(_FOLDER)
 
 
 def find(id: str) -> Claim:
@@ -177,7 +204,7 @@ def paired(
     missing = [column for column in (metric, by, seed) if column not in runs]
     if missing:
         raise ValueError(
-            f"no column {missing[0]!r} among the runs': {', '.join(map(str, runs.columns))}"
+            f"the runs have no column {missing[0]!r}: {', '.join(map(str, runs.columns))}"
         )
     arms = []
     for arm in (treatment, control):
@@ -187,8 +214,9 @@ def paired(
                 f"no run with {by} {arm!r}: one of {', '.join(repr(a) for a in runs[by].unique())}"
             )
         if rows[seed].duplicated().any():
+            twice = rows[seed][rows[seed].duplicated()].iloc[0]
             raise ValueError(
-                f"several runs with {by} {arm!r} and {seed} {rows[seed][rows[seed].duplicated()].iloc[0]}: filter to one a seed"
+                f"several runs with {by} {arm!r} and {seed} {twice}: filter to one a seed"
             )
         arms.append(rows.set_index(seed)[metric].astype(float).sort_index())
     unpaired = arms[0].index.symmetric_difference(arms[1].index)
@@ -197,12 +225,3 @@ def paired(
             f"seeds of one arm only, {treatment!r} or {control!r}: {', '.join(map(str, unpaired))}"
         )
     return (arms[0] - arms[1]).rename(f"{metric}: {treatment} minus {control}")
-
-
-def _number(id: str, column: str, text: str) -> float | int | None:
-    if not text:
-        return None
-    try:
-        return int(text) if column == "seeds" else float(text)
-    except ValueError:
-        raise ValueError(f"claim {id!r} has {text!r} for {column}, which is no number") from None

@@ -11,10 +11,18 @@ from typing import Any
 
 import pandas as pd
 
+from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
 from curlnb.runs.files import plain
 
-HOLDS, LOOSE, STEP, FAILS = THEORY = ("holds", "loose", "proof step fails", "fails")
+HOLDS, LOOSE, STEP, FAILS, READING, NOTE = THEORY = (
+    "holds",
+    "loose",
+    "proof step fails",
+    "fails",
+    "depends on the reading",  # true as the sentence stands, false as it is mostly taken
+    "note",  # a slip that the paper puts right elsewhere, or what O() hides: no verdict
+)
 NOT_RUN = "not run"
 MARKS = {  # every verdict; it must be readable without its colour
     REPRODUCED: "✓",
@@ -26,6 +34,8 @@ MARKS = {  # every verdict; it must be readable without its colour
     LOOSE: "~",
     STEP: "!",
     FAILS: "✗",
+    READING: "◐",
+    NOTE: "·",
     NOT_RUN: "–",
 }
 
@@ -46,11 +56,17 @@ class ClaimsTable:
         lines = []
         for row in self.rows:
             lines.append(line(row))
-            if row["id"] in self.beside:
-                lines.append(
-                    f"  at {self.beside[row['id']]['profile']}: {_short(self.beside[row['id']])}"
-                )
+            best = self.beside.get(row["id"], row)
+            if best is not row:
+                lines.append(f"  at {best['profile']}: {_short(best)}")
+            if opinion := second_opinion(best):
+                lines.append(f"  second opinion: {opinion}")
         return "\n".join(lines)
+
+    def _opinions(self) -> dict[str, str]:
+        """By id, of the best evidence."""
+        found = {row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows}
+        return found if any(found.values()) else {}
 
     def _repr_html_(self) -> str:
         names = [
@@ -59,20 +75,24 @@ class ClaimsTable:
             "measured",
             "verdict",
             *(["at a better profile"] if self.beside else []),
+            *(["second opinion"] if self._opinions() else []),
         ]
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(self._html, self.rows))}</tbody></table>"
+        body = "".join(map(self._html, self.rows))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _html(self, row: Row) -> str:
         cells = [  # each a bold and a plain part
             (row["claim"], f"{row['id']} · {row['where']}"),
             ("", claimed_text(row)),
             ("", "; ".join(part for part in (measured_text(row), row["diagnostic"]) if part)),
-            (f"{MARKS[row['verdict']]} {verdict_text(row)}", row["note"]),
+            (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row)),
         ]
         if self.beside:
             other = self.beside.get(row["id"])
             cells.append((other["profile"], _short(other)) if other else ("", ""))
+        if opinions := self._opinions():
+            cells.append(("", opinions.get(row["id"], "")))
         shown = (
             f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain)
             for bold, plain in cells
@@ -85,8 +105,11 @@ class ClaimsTable:
 
 
 def line(row: Row, decimals: int = 2) -> str:
-    """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note."""
-    parts = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
+    """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note,
+    and both readings where the verdict depends on the reading.
+    """
+    said = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
+    parts = (*said, remark_text(row))
     return f"{row['id']}: " + "; ".join(part for part in parts if part)
 
 
@@ -97,6 +120,17 @@ def verdict_text(row: Row) -> str:
         + (", statement stands" if row["verdict"] == STEP else "")
         + (f" ({row['scope']})" if row["scope"] else "")
     )
+
+
+def notes_text(row: Row) -> str:
+    """What stands beside a verdict: its note, its readings, and what was changed after a look."""
+    changed = f"changed after a look at results: {row['changed']}" if row["changed"] else ""
+    return "; ".join(part for part in (row["note"], remark_text(row), changed) if part)
+
+
+def remark_text(row: Row) -> str:
+    """The two readings of a verdict that depends on them, or why a row is a note; else ''."""
+    return row["remark"] if row["verdict"] in (READING, NOTE) else ""
 
 
 def region_text(low: float | None, high: float | None) -> str:

@@ -1,9 +1,9 @@
 """The ledger: what was measured of the claims, and the verdicts, results/<profile>/claims.csv.
 
     ledger = notebook.ledger(settings)
-    ledger.judge("chuang2020/fig4a-debiased", differences, data="cifar10-mini",
-    diagnostic={"untrained encoder": 37.5}) ledger.judge("arora2019/lemma4.3", exact="holds",
-    value=0.97, cases=1200)
+    on = dict(data="cifar10-mini", diagnostic={"share on the floor": "12%"})
+    ledger.judge("chuang2020/fig4a-debiased", differences, **on)
+    ledger.judge("arora2019/lemma4.3-hinge", exact="holds", value=0.97, cases=1200)
     ledger.judge("mine/beta-3", differences, claim="beta = 3 beats beta = 1", low=0)
     ledger.show()
 
@@ -27,8 +27,21 @@ from filelock import FileLock
 
 from curlnb.companion import claims, formatting
 from curlnb.companion.claims import KINDS, OWN, PAPERS, Claim
-from curlnb.companion.formatting import FAILS, HOLDS, MARKS, NOT_RUN, THEORY, ClaimsTable
-from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS, UNDECIDED, t_interval, verdict
+from curlnb.companion.formatting import MARKS, NOT_RUN, ClaimsTable
+from curlnb.companion.judgement import (
+    ABOUT,
+    FLOATS,
+    INTEGERS,
+    SCOPES,
+    TEXTS,
+    WORDS,
+    about,
+    again,
+    judged,
+    one_line,
+)
+from curlnb.companion.second_opinion import second_opinion
+from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
 from curlnb.runs import environment, files
 from curlnb.runs.files import write_atomically
 
@@ -37,19 +50,8 @@ PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
 # the profile of rows whose settings are not those of the committed reference; its evidence comes
 # last
 CHANGED = "{}, changed"
-SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = (
-    "paper's setting",
-    "paper's data, smaller training",
-    "stand-in",
-    "",
-)
-_TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
-_INTEGERS = ("n", "cases", "seeds")
-_FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
-COLUMNS = ("id", "verdict", "scope", *_FLOATS[:4], "n", *_TEXTS[3:], "cases", "value")
+COLUMNS = ("id", "verdict", "scope", *FLOATS[:4], "n", *TEXTS[3:], "cases", "value")
 DIGEST = "digest"  # of a row, the last column of the file
-_WORDS = ("claim", "where", "statistic", "unit")
-ABOUT = ("paper", "printed_eq", "kind", "group", *_WORDS, *_FLOATS[5:], "effect_from", "seeds")
 _ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tuple(MARKS)}
 
 
@@ -77,15 +79,16 @@ class Ledger:
         """
         if id in self._rows:
             raise ValueError(
-                f"{id} is judged twice: give each judgement its own id; to judge anew, make the ledger anew first"
+                f"{id} is judged twice: give each judgement its own id; to judge anew, make the "
+                "ledger anew first"
             )
         if id.startswith(f"{OWN}/"):
             words = {
                 name: measured.pop(name)
-                for name in (*_WORDS, "low", "high", "effect")
+                for name in (*WORDS, "low", "high", "effect")
                 if name in measured
             }
-            claim = Claim(id=id, notebook=self.notebook, **{"claim": "", **words})
+            claim = Claim(id=id, notebook=self.notebook, **words)
         else:
             claim = claims.find(id)
             if claim.notebook != self.notebook:
@@ -123,183 +126,6 @@ class _Line(str):
         return str(self)
 
 
-# --- one judgement
-
-
-def judged(
-    claim: Claim,
-    differences: Sequence[float] | np.ndarray | pd.Series | None = None,
-    *,
-    interval: tuple[float, float, float] | None = None,
-    n: int | None = None,
-    exact: str | None = None,
-    value: float | None = None,
-    cases: int | None = None,
-    data: str = "",
-    diagnostic: Mapping[str, float | str] | None = None,
-    note: str = "",
-    profile: str = "",
-) -> dict[str, Any]:
-    """A row of the ledger: the claim's verdict on what was measured, which is one of
-
-    - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
-      was computed otherwise, with `n`, the
-      independent units that it rests on. Five or more are needed, or the claim is undecided.
-    - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value:
-      the statistic, such as a largest ratio
-      found; cases: how many were tried. Where a region is claimed, the value alone decides, and
-      `exact` may be left out.
-    - nothing; note says why it was not run.
-
-    data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
-    scope. diagnostic: what the claim asks for to exclude a trivial explanation, by name.
-    ValueError, in one line, for what is missing or excludes each other.
-    """
-    if exact is None and value is not None and claim.bounded:
-        exact = HOLDS if claim.region[0] < value < claim.region[1] else FAILS
-    given = sum(part is not None for part in (differences, interval, exact))
-    if given > 1:
-        raise ValueError(
-            f"{claim.id}: give differences, an interval or exact, and only one of them"
-        )
-    row: dict[str, Any] = {
-        **dict.fromkeys(_TEXTS, ""),
-        **dict.fromkeys(_INTEGERS + _FLOATS),
-        **about(claim),
-    }
-    row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": _one_line(note)}
-    if not given:
-        if not note or value is not None:
-            raise ValueError(
-                f"{claim.id}: nothing measured: say in note= why it was not run; a value needs exact=, one of {', '.join(THEORY)}"
-            )
-        return row | {"verdict": NOT_RUN}
-    if exact is not None and claim.seeds is not None:
-        raise ValueError(
-            f"{claim.id} is measured over seeds: judge it by differences or an interval"
-        )
-    if exact is None and not claim.bounded:
-        raise ValueError(
-            f"{claim.id} claims no region: judge it by exact=, one of {', '.join(THEORY)}"
-        )
-    if lacking := [
-        name for name in filter(None, claim.diagnostic.split("|")) if name not in (diagnostic or {})
-    ]:
-        raise ValueError(
-            f"{claim.id} needs a diagnostic that excludes the trivial explanation: diagnostic={{{lacking[0]!r}: ...}}"
-        )
-    words = (
-        (name, f"{x:.4g}" if isinstance(x, int | float) else str(x))
-        for name, x in (diagnostic or {}).items()
-    )
-    row |= {
-        "data": data,
-        "diagnostic": ", ".join(f"{name} {x}" for name, x in words),
-        "cases": cases,
-    }
-    if exact is not None:
-        return row | {"verdict": exact, "value": _exactly(claim, exact, value)}
-    if claim.data and not data:
-        raise ValueError(
-            f"{claim.id}: say in data= what it was measured on; the paper's is {claim.data}"
-        )
-    numbers, reason = (
-        _of_differences(claim.id, differences)
-        if interval is None
-        else _of_interval(claim.id, interval, n)
-    )
-    decided = (
-        UNDECIDED
-        if reason
-        else verdict(numbers["low"], numbers["high"], claim.region, claim.effect)
-    )
-    row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
-    return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
-
-
-def scope(claim: Claim, data: str, profile: str) -> str:
-    """How far a verdict reaches: whose data it was measured on, and whether with the paper's
-    training. Findings of our own have none.
-    """
-    if not claim.data or claim.kind == "ours":
-        return NO_SCOPE
-    if not set(data.split("|")) <= set(claim.data.split("|")):
-        return STAND_IN
-    return PAPER_SETTING if profile == "paper" else PAPER_DATA
-
-
-def about(claim: Claim) -> dict[str, Any]:
-    return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
-
-
-def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
-    """The value, checked against the verdict that is said of it."""
-    if exact not in THEORY:
-        raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(THEORY)}")
-    if value is not None and not math.isfinite(value):
-        raise ValueError(
-            f"{claim.id}: value {value} is not finite: an exact claim needs the number that shows it"
-        )
-    inside = value is not None and claim.region[0] < value < claim.region[1]
-    if claim.bounded and (value is None or inside != (exact == HOLDS)):
-        raise ValueError(
-            f"{claim.id}: exact={exact!r} with the value {value}, claimed {formatting.region_text(claim.low, claim.high)}"
-        )
-    return None if value is None else float(value)
-
-
-def _of_differences(id: str, differences: object) -> tuple[dict[str, Any], str]:
-    """The numbers of a row, and why they allow no verdict where they do not."""
-    x = np.asarray(differences, dtype=np.float64)
-    if x.ndim != 1 or not len(x):
-        raise ValueError(
-            f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1"
-        )
-    if not np.isfinite(x).all():
-        return {
-            "n": len(x)
-        }, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
-    if len(x) == 1:
-        return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
-    if (
-        np.ptp(x) == 0
-    ):  # a t interval of no width would settle anything: far likelier one run counted twice
-        return {
-            "n": len(x),
-            "mean": float(x[0]),
-            "sd": 0.0,
-        }, "all differences are equal: are they different runs?"
-    mean, low, high = t_interval(x)
-    return {
-        "mean": mean,
-        "low": low,
-        "high": high,
-        "sd": float(x.std(ddof=1)),
-        "n": len(x),
-    }, _too_few(len(x))
-
-
-def _of_interval(
-    id: str, interval: tuple[float, float, float], n: int | None
-) -> tuple[dict[str, Any], str]:
-    mean, low, high = (float(x) for x in interval)
-    if n is None or not low <= mean <= high:
-        raise ValueError(
-            f"{id}: interval {interval} should be (mean, low, high), in order, with n, the units it rests on, not {n}"
-        )
-    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(
-        n
-    ) if low < high else "the interval has no width"
-
-
-def _too_few(n: int) -> str:
-    return f"{n} are fewer than {FEWEST_SEEDS}" if n < FEWEST_SEEDS else ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 # --- the file
 
 
@@ -322,9 +148,9 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def _column(name: str, cells: list[Any]) -> Any:
     missing = pd.isna(np.array(cells, dtype=object))
     given = [None if lost else cell for cell, lost in zip(cells, missing, strict=True)]
-    if name in _INTEGERS:
+    if name in INTEGERS:
         return pd.array([None if cell is None else int(cell) for cell in given], dtype="Int64")
-    if name in _FLOATS:
+    if name in FLOATS:
         return np.array(
             [math.nan if cell is None else float(f"{float(cell):.6g}") for cell in given]
         )
@@ -399,7 +225,15 @@ def read(path: str | Path) -> pd.DataFrame:
             {name: None if cell == "" else cell for name, cell in row.items()} for row in known
         )
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is no ledger of this version ({_one_line(str(error))})") from None
+        raise ValueError(f"{path} is no ledger of this version ({one_line(str(error))})") from None
+
+
+def judge_again(path: Path) -> None:
+    """Judge the rows of the ledger at `path` again, from their numbers, by the table and the rule
+    as they stand now, and write it: what follows a change of either, without a notebook.
+    """
+    table = claims.table()
+    write(frame(again(row, table[row["id"]]) for row in records(read(path))), path)
 
 
 def read_or_set_aside(path: Path) -> pd.DataFrame:
@@ -409,7 +243,7 @@ def read_or_set_aside(path: Path) -> pd.DataFrame:
     try:
         return read(path)
     except (ValueError, IsADirectoryError) as error:
-        files.set_aside(path, _one_line(str(error)))
+        files.set_aside(path, one_line(str(error)))
         return frame([])
 
 
@@ -471,6 +305,25 @@ def best_evidence(*, committed: bool = False) -> pd.DataFrame:
         else [environment.results_root(), reference]
     )
     return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
+
+
+def finished(rows: pd.DataFrame) -> list[dict[str, str]]:
+    """The columns of a page that lists claims, finished as text, one dict a row: id, paper, kind,
+    where, claim, claimed, measured, verdict with its mark and scope, second_opinion, notes (of the
+    run, both readings, what was changed after a look), diagnostic, notebook.
+    """
+    return [
+        {
+            **{name: row[name] for name in ("id", "paper", "kind", "where", "claim")},
+            "claimed": formatting.claimed_text(row),
+            "measured": formatting.measured_text(row),
+            "verdict": f"{MARKS[row['verdict']]} {formatting.verdict_text(row)}",
+            "second_opinion": second_opinion(row),
+            "notes": formatting.notes_text(row),
+            **{name: row[name] for name in ("diagnostic", "notebook")},
+        }
+        for row in records(rows)
+    ]
 
 
 def best(id: str) -> dict[str, Any]:

@@ -49,9 +49,8 @@ def published(
             continue
         found = rows[rows[column] == wanted]
         if found.empty:
-            raise ValueError(
-                f"no published value with {column} {wanted!r}{so_far}: {_suggest(wanted, list(rows[column].unique()))}"
-            )
+            known = _suggest(wanted, list(rows[column].unique()))
+            raise ValueError(f"no published value with {column} {wanted!r}{so_far}: {known}")
         rows, so_far = found, f"{so_far or ' among those with'} {column} {wanted!r}"
     return rows.reset_index(drop=True)
 
@@ -73,7 +72,8 @@ def value(*given: str | None, **filters: str | None) -> float:
     row = rows.iloc[0]
     if pd.isna(row["value"]):
         raise ValueError(
-            f"the published value is the text {row['printed']!r}, not a number: read it from published(...)['printed']"
+            f"the published value is the text {row['printed']!r}, not a number: "
+            "read it from published(...)['printed']"
         )
     return float(row["value"])
 

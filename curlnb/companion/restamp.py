@@ -80,6 +80,7 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
     with tempfile.TemporaryDirectory() as empty, contextlib.ExitStack() as stack:
         before = None
         if not here:
+            picked = [_short(record) for record in picked]
             path = reference.folder(profile) / "runs" / f"{name}.jsonl"
             before = stack.enter_context(_checkout(path))
         with concurrent.futures.ThreadPoolExecutor(environment.cores()) as pool:
@@ -100,6 +101,12 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
     ]
 
 
+def _short(record: Record) -> Record:
+    """The same branch, trained for one epoch: two codes are compared, and not their results."""
+    given = record["parameters"]
+    return record | {"parameters": given | {"epochs": min(given.get("epochs", 1), 1)}}
+
+
 @contextlib.contextmanager
 def _checkout(path: Path) -> Iterator[tuple[Path, Path]]:
     """The commit that last wrote a reference file, checked out beside; (its folder, where its
@@ -112,7 +119,8 @@ def _checkout(path: Path) -> Iterator[tuple[Path, Path]]:
         )
         if done.returncode:
             raise ValueError(
-                f"the reference is of another machine, and the code that made it cannot be checked out: {done.stderr.strip()}"
+                "the reference is of another machine, and the code that made it cannot be checked "
+                f"out: {done.stderr.strip()}"
             )
         return done.stdout.strip()
 
@@ -167,6 +175,6 @@ def _run(home: Path, results: Path, record: Record, profile: str) -> Record:
 def _renew(name: str, own: list[Record], profile: str) -> None:
     experiment: Experiment = reference.experiment_named(name)
     for record in own:
-        record["code"] = experiment.code
+        record["code"] = experiment.code(record["parameters"])
         record["identity"] = experiment.identity(record["parameters"], record["seed"])
     reference.write_runs(own, reference.folder(profile) / "runs")

@@ -1,10 +1,12 @@
 """The statistics of a claim: the 95% t interval of paired differences, the verdict that it gives,
 power, and the seeds to plan.
 
-A claim names an open region of a statistic, mostly "above 0", and the smallest effect that matters,
-which lies in the region. The two bounds of an interval are at most 2.5% likely to miss the truth on
-their side. That bounds each false verdict: "reproduced" where the truth is on the region's boundary
-or beyond, and "smaller than claimed" where the truth is the stated effect or more.
+A claim names an open region of a statistic: above 0 where it states a direction, within a margin
+where it states that two things are equal, or that one is no worse. A direction also has a size, the
+smallest effect that matters. One rule judges all of them (`verdict`). The two bounds of an interval
+are at most 2.5% likely to miss the truth on their side. That bounds each false verdict:
+"reproduced" where the truth is on the region's boundary or beyond, and "smaller than claimed" where
+the truth is the stated size or more.
 """
 
 import functools
@@ -34,8 +36,16 @@ def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float,
         raise ValueError(
             f"a t interval needs two or more finite numbers in one dimension, got {x.tolist()}"
         )
-    mean, half = float(x.mean()), _critical(len(x)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    mean, half = float(x.mean()), critical(len(x)) * float(x.std(ddof=1)) / math.sqrt(len(x))
     return mean, mean - half, mean + half
+
+
+def correlation_interval(correlations: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+    """Mean and 95% interval (mean, low, high) of n >= 2 correlations strictly between -1 and 1,
+    computed on Fisher's scale, artanh, so that the interval stays within [-1, 1].
+    """
+    low, mean, high = sorted(math.tanh(x) for x in t_interval(np.arctanh(correlations)))
+    return mean, low, high
 
 
 def slope_per_doubling(at: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -47,27 +57,36 @@ def slope_per_doubling(at: Sequence[float] | np.ndarray, values: np.ndarray) -> 
     )[0]
 
 
+def size_of(region: tuple[float, float], effect: float | None) -> float | None:
+    """The size that a claim states, which is its effect if the claim is one of direction: it has
+    one bound, and the effect lies farther from zero than the bound does.
+
+    None where the bounds are the margin of a claim that something is equal or no worse: "no gain,
+    to half a point" is planned with the effect 0, of which no measurement can fall short.
+    """
+    bounds = [bound for bound in region if math.isfinite(bound)]
+    if effect is None or len(bounds) != 1 or abs(effect) <= abs(bounds[0]):
+        return None
+    return effect
+
+
 def verdict(
     low: float, high: float, region: tuple[float, float], effect: float | None = None
 ) -> str:
     """What the interval [low, high] says of a claim that the statistic lies in the open region
     (bounds may be infinite).
 
-    With one bound, an interval that lies wholly between the bound's far side and the effect
-    excludes the effect: "smaller than claimed" where it holds the bound, "reproduced, smaller than
-    claimed" where it lies inside the region. With two bounds, or without an effect, nothing is said
-    of the effect's size. Touching a bound is holding it.
+    Inside the region the claim is reproduced, outside it is contradicted, and across a bound it is
+    undecided; touching a bound counts as crossing it. An interval that reaches neither the stated
+    size (`size_of`) nor the far side of the bound adds "smaller than claimed".
     """
     if high < region[0] or low > region[1]:
         return CONTRADICTED
-    below_effect = (
-        effect is not None
-        and (high < effect if math.isinf(region[1]) else low > effect)
-        and not all(map(math.isfinite, region))
-    )
+    size = size_of(region, effect)
+    short = size is not None and (high < size if math.isinf(region[1]) else low > size)
     if region[0] < low and high < region[1]:
-        return SMALL if below_effect else REPRODUCED
-    return SMALLER if below_effect else UNDECIDED
+        return SMALL if short else REPRODUCED
+    return SMALLER if short else UNDECIDED
 
 
 def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, math.inf)) -> float:
@@ -82,7 +101,7 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
     """
     if n < 2 or not sd > 0:
         raise ValueError(f"power needs n >= 2 and sd > 0, got n = {n} and sd = {sd}")
-    df, t = n - 1, _critical(n)
+    df, t = n - 1, critical(n)
     low, high = (
         (bound - effect) * math.sqrt(n) / sd for bound in region
     )  # in standard errors from the effect
@@ -125,5 +144,6 @@ def seeds_needed(
     return enough
 
 
-def _critical(n: int) -> float:
-    return float(special.stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
+def critical(n: int, confidence: float = CONFIDENCE) -> float:
+    """Half the width of the t interval of n differences, in standard errors."""
+    return float(special.stdtrit(n - 1, 0.5 + confidence / 2))

@@ -1,31 +1,36 @@
-"""Image sets as tensors: small ones committed to the repository, full ones fetched once into the
-cache, all checked whenever they are read.
-
-The catalogue has each set's shape, splits, classes and the SHA-256 of each split's content
-(`records_digest`), whatever the file format. A committed split is a picture that holds its images
-as tiles, a fetched one a file of tensors.
-"""
+"""Image sets as tensors, and what is computed on them: held-out parts, long tails, superclasses."""
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from zlib import crc32
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from curlnb.data import catalogue, image_sources
-from curlnb.data.catalogue import Entry, Tensors
+from curlnb.data import catalogue, verified
+from curlnb.data.contents import records_digest
 from curlnb.data.download import DataError
-from curlnb.data.image_sources import records_digest
 from curlnb.data.sampling import held_out
 from curlnb.runs import environment
 
 LONG_TAIL, LONG_TAIL_RATIO = "train/long-tail", 10.0
+
+SUPERCLASSES = (
+    "aquatic_mammals fish flowers food_containers fruit_and_vegetables "
+    "household_electrical_devices household_furniture insects large_carnivores "
+    "large_man-made_outdoor_things large_natural_outdoor_scenes "
+    "large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people reptiles "
+    "small_mammals trees vehicles_1 vehicles_2"
+)
+"""The names of CIFAR-100's 20 superclasses, separated by blanks."""
+SUPERCLASS_OF = (
+    "4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7 6 13 15 3 15 0 11 1 10 12 14 "
+    "16 9 11 5 5 19 8 8 15 13 14 17 18 10 16 4 17 4 2 0 17 4 18 17 10 3 2 12 12 16 12 1 9 19 "
+    "2 10 0 1 16 12 9 13 15 13 16 19 2 4 6 19 5 5 8 19 18 1 2 15 6 0 17 8 14 13"
+)
+"""The superclass of each of CIFAR-100's 100 classes, separated by blanks (Krizhevsky 2009)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +67,7 @@ class Dataset:
 
 
 entry_of = partial(catalogue.find, modality="images")
-"""The row of an image set (name, split=None); DataError where there is no such set, or no such
-split of it.
-"""
+"""The row of an image set (name, split=None); DataError if the set or split is unknown."""
 
 
 def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
@@ -72,16 +75,16 @@ def load(name: str, split: str, device: str | torch.device = "cpu") -> Dataset:
 
     name: one of `names()`; split: "train" or "test", for stl10 also "unlabeled" and
     "train+unlabeled"; "train/long-tail" is the part of "train" that `long_tail` leaves at its
-    default ratio. Never touches the network, with one exception: a damaged file in the cache is
-    fetched again. Raises DataError for a name or split that does not exist, and for data that is
-    absent or damaged. Under CURLNB_DRY=1 it returns `synthetic` data.
+    default ratio. No network is touched, with one exception: a damaged file in the cache is fetched
+    again. DataError for an unknown name or split, and for data that is absent or damaged. Under
+    CURLNB_DRY=1 it returns `synthetic` data.
     """
     if split == LONG_TAIL:
         return long_tail(load(name, "train", device))
     entry = entry_of(name, split)
     if environment.dry():
         return synthetic(name, split).to(device)
-    parts = [catalogue.read(entry, part) for part in split.split("+")]
+    parts = [verified.read(entry, part) for part in split.split("+")]
     images, labels = (
         torch.cat([part[key] for part in parts]) if len(parts) > 1 else parts[0][key]
         for key in ("images", "labels")
@@ -138,14 +141,14 @@ def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
     construction (Cui et al., CVPR 2019). DataError for a ratio or labels that do not do.
     """
     if not ratio > 1:
-        raise DataError(
-            f"ratio is {ratio}, but must be above 1: at 10 the first class is ten times as large as the last"
-        )
+        remedy = "at 10 the first class is ten times as large as the last"
+        raise DataError(f"ratio is {ratio}, but must be above 1: {remedy}")
     labels, classes = dataset.labels, len(dataset.classes)
     smallest = int(torch.bincount(labels.clamp_min(0), minlength=classes).min())
     if classes < 2 or smallest < 2 or bool((labels < 0).any()):
         raise DataError(
-            f"{dataset.name} ({dataset.split}) has no long tail: that takes two labelled images of each of two classes or more"
+            f"{dataset.name} ({dataset.split}) has no long tail: "
+            "that takes two labelled images of each of two classes or more"
         )
     sizes = [max(2, round(smallest * ratio ** (-c / (classes - 1)))) for c in range(classes)]
     chosen = (
@@ -154,86 +157,63 @@ def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
     return dataset.part("long-tail", chosen)
 
 
+def coarse_labels(labels: Tensor) -> Tensor:
+    """The superclasses of CIFAR-100, int64 [n] in 0..19, of its classes [n] in 0..99."""
+    return torch.tensor([int(number) for number in SUPERCLASS_OF.split()], device=labels.device)[
+        labels
+    ]
+
+
 def digest(name: str) -> str:
-    """What identifies a set's content, for keys, without reading it: from the committed table. Dry
-    runs have their own.
-    """
+    """What identifies a set's content, for keys, without reading it: from the committed table."""
     entry = entry_of(name)
     known = (
         f"synthetic {name}"
         if environment.dry()
-        else json.dumps(entry.sha256 or entry.archive_md5, sort_keys=True)
+        else json.dumps(entry.sha256 or name, sort_keys=True)
     )
     return hashlib.sha256(known.encode()).hexdigest()
 
 
-def from_mosaic(
-    picture: np.ndarray, shape: tuple[int, int, int], classes: int
-) -> tuple[Tensor, Tensor]:
-    """Images and labels from a picture [H, W, 3] that holds them as tiles, row by row, one class
-    after the other, equally many of each.
+@dataclass(frozen=True, eq=False)
+class OwnImages:
+    """Labelled images of the user, divided into a training and a test set. Make one with
+    `datasets.from_folder` or `datasets.from_arrays`.
 
-    The images returned go round the classes instead, so that any number of first ones is balanced.
+    images: uint8 [n, c, h, w], c = 1 or 3; labels: int64 [n], the index into `classes`. `digest`
+    identifies the content, and so the runs on it, whatever it is called.
     """
-    channels, height, width = shape
-    rows, columns = picture.shape[0] // height, picture.shape[1] // width
-    tiles = torch.from_numpy(picture[..., :channels]).reshape(
-        rows, height, columns, width, channels
-    )
-    by_class = tiles.permute(0, 2, 4, 1, 3).reshape(classes, -1, *shape)
-    return by_class.transpose(0, 1).flatten(0, 1).contiguous(), torch.arange(
-        rows * columns
-    ) % classes
 
+    name: str
+    classes: tuple[str, ...]
+    train_images: Tensor = field(repr=False)
+    train_labels: Tensor = field(repr=False)
+    test_images: Tensor = field(repr=False)
+    test_labels: Tensor = field(repr=False)
 
-# --- files
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the classes, the shape, and both sets' labels and pixels."""
+        sets = ((self.train_images, self.train_labels), (self.test_images, self.test_labels))
+        labels = [  # a record's label byte does not tell more than 256 classes apart
+            hashlib.sha256(own.numpy().astype("<i8").tobytes()).hexdigest() for _, own in sets
+        ]
+        records = [records_digest(*own) for own in sets]
+        about = [self.classes, list(self.train_images.shape[1:]), labels, records]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
-
-def _read(entry: Entry, path: Path) -> Tensors:
-    if not entry.committed:
-        return catalogue.read_tensors(path)
-    with Image.open(path, formats=("WEBP",)) as picture:
-        images, labels = from_mosaic(
-            np.array(picture.convert("RGB")), entry.shape, len(entry.classes)
-        )
-    return {"images": images, "labels": labels}
-
-
-def _digest(entry: Entry, tensors: Tensors) -> str:
-    special = {
-        "cifar100": image_sources.cifar100_file_digest,
-        "stl10": image_sources.stl10_file_digests,
-    }
-    return (
-        special[entry.name](tensors)
-        if entry.original
-        else records_digest(tensors["images"], tensors["labels"])
-    )
-
-
-def _fault(entry: Entry, split: str, tensors: Tensors) -> str:
-    """How the tensors differ from what the catalogue promises, whatever the digest; "" where they
-    do not.
-    """
-    images, labels, expected = (
-        tensors["images"],
-        tensors["labels"],
-        (entry.splits[split], *entry.shape),
-    )
-    if (
-        images.dtype != torch.uint8
-        or labels.dtype != torch.int64
-        or tuple(images.shape) != expected
-        or len(labels) != expected[0]
-    ):
-        return f"images {images.dtype} {list(images.shape)}, labels {labels.dtype} {list(labels.shape)} instead of {list(expected)}"
-    return ""
-
-
-catalogue.MODALITIES["images"] = catalogue.Modality(
-    file=lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
-    digest=_digest,
-    fault=_fault,
-    sources=image_sources.SOURCES,
-    read=_read,
-)
+    def split(self, split: str, device: str | torch.device = "cpu") -> Dataset:
+        """The split "train", "test" or "train/long-tail" (see `long_tail`) on `device`, marked as a
+        stand-in, since no paper uses it.
+        """
+        if split == LONG_TAIL:
+            return long_tail(self.split("train", device))
+        if split not in ("train", "test"):
+            raise DataError(
+                f"{self.name} has no split {split!r}, but train, test; "
+                "for a validation split, divide the training data with holdout()"
+            )
+        own = (self.test_images, self.test_labels)
+        images, labels = (self.train_images, self.train_labels) if split == "train" else own
+        origin = f"{self.name}, the user's own"
+        return Dataset(self.name, split, images, labels, self.classes, origin, True).to(device)

@@ -1,16 +1,7 @@
-"""Sets of sentences as tensors: words as numbers in one flat tensor, with their vectors; small sets
-committed, full ones in the cache.
+"""Sets of sentences as tensors: words as numbers in one flat tensor, with their vectors."""
 
-A split is one file, `<split>.txt.gz`: for each article a line "= title" (a review's line also tells
-its label), then its sentences, a line each, words separated by blanks. The SHA-256 of a split's
-content is that of this text, uncompressed; it is checked on every read. Word vectors are a table of
-their own, in `data/glove` (the words of the committed texts) or in the cache.
-"""
-
-import gzip
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,12 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curlnb.data import catalogue, text_sources
+from curlnb.data import catalogue, verified
 from curlnb.data.catalogue import Entry
-from curlnb.data.download import DataError, unpacked
 from curlnb.data.glove import UNKNOWN, word_vectors
 from curlnb.data.sampling import held_out
-from curlnb.data.wikipedia import Document
 from curlnb.runs import environment
 
 SENTENCE_VECTORS = "glove.6B.50d-sentences-mini"
@@ -95,9 +84,7 @@ class Texts:
 
 
 entry_of = partial(catalogue.find, modality="texts")
-"""The row of a text set (name, split=None); DataError where there is no such set, or no such split
-of it.
-"""
+"""The row of a text set (name, split=None); DataError if the set or split is unknown."""
 
 
 def load(
@@ -113,9 +100,8 @@ def load(
     entry = entry_of(name, split)
     if environment.dry():
         return synthetic(name, split, vectors=vectors).to(device)
-    return _tensors(
-        entry, split, catalogue.read(entry, split), *word_vectors(vectors or entry.vectors)
-    ).to(device)
+    text = verified.read(entry, split)
+    return _tensors(entry, split, text, *word_vectors(vectors or entry.vectors)).to(device)
 
 
 def _tensors(
@@ -216,45 +202,6 @@ def digest(name: str) -> str:
         if entry.vectors == SENTENCE_VECTORS
         else catalogue.find(entry.vectors).sha256.get("all", "")
     )
-    content = [entry.sha256 or entry.archive_md5 or entry.origin, entry.vectors, vectors]
+    content = [entry.sha256 or name, entry.vectors, vectors]
     known = f"synthetic {name}" if environment.dry() else json.dumps(content, sort_keys=True)
     return hashlib.sha256(known.encode()).hexdigest()
-
-
-# --- files
-
-
-def as_text(documents: Iterable[Document]) -> str:
-    """The text of a split's file. DataError for an empty sentence or a document without any."""
-    lines: list[str] = []
-    for document in documents:
-        lines.append(
-            f"= {document.name}" + ("" if document.label is None else f"\t{document.label}")
-        )
-        if not document.sentences or not all(document.sentences):
-            raise DataError(
-                f"{document.name!r} has {'an empty sentence' if document.sentences else 'no sentence'}: leave it out"
-            )
-        lines += [" ".join(sentence) for sentence in document.sentences]
-    return "\n".join(lines) + "\n"
-
-
-def _fault(entry: Entry, part: str, text: str) -> str:
-    expected = entry.articles.get(part, 0)
-    if (
-        not expected
-        or (found := sum(line.startswith("= ") for line in text.splitlines())) == expected
-    ):
-        return ""
-    return f"{found:,} {'rows' if entry.labelled else 'articles'}, not {expected:,}: the file is incomplete or another one"
-
-
-catalogue.MODALITIES["texts"] = catalogue.Modality(
-    file=lambda entry, part: f"{entry.name}/{part}.txt.gz",
-    digest=lambda entry, text: hashlib.sha256(text.encode()).hexdigest(),
-    fault=_fault,
-    sources=text_sources.SOURCES,
-    prepare=lambda entry, documents: as_text(documents),
-    read=lambda entry, path: unpacked(path.read_bytes(), path.name).decode(),
-    write=lambda text, path: path.write_bytes(gzip.compress(text.encode(), 9, mtime=0)),
-)

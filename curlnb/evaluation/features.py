@@ -32,7 +32,7 @@ def extract_features(
 
 def check_features(*sets: Tensor) -> None:
     """Checks training features and labels, and test features and labels where given: tensors, of
-    shapes that fit, and finite.
+    shapes that fit, labels integers and features finite.
     """
     if not all(isinstance(each, Tensor) for each in sets):
         found = ", ".join(type(each).__name__ for each in sets)
@@ -42,7 +42,11 @@ def check_features(*sets: Tensor) -> None:
     (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):
         raise ValueError(
-            f"features must be [n, d] and labels [n], n >= 1 and d the same in both sets, got {[list(t.shape) for t in sets]}"
+            "features must be [n, d] and labels [n], n >= 1 and d the same in both sets, "
+            f"got {[list(t.shape) for t in sets]}"
         )
+    for each in sets[1::2]:
+        if each.is_floating_point() or each.is_complex():
+            raise ValueError(f"labels must be integers, got {each.dtype}: take labels.long()")
     if not all(bool(features.isfinite().all()) for features in sets[::2]):
         raise ValueError("features hold NaN or infinity: the representation has diverged")

@@ -24,11 +24,12 @@ def knn(
     A vote weighs exp(s / temperature), as in the monitor of the released DCL and HCL code (k = 200,
     temperature 0.5); with `temperature=None` every vote weighs the same. features: [n, d]; labels:
     [n]; classes: their number (default: as labelled). Equal votes count for their share; which of
-    several training samples exactly as far away as the k-th may vote, `torch.topk` says. Raises
-    ValueError when k exceeds the number of training samples: another k is another measure, which
-    the caller has to choose.
+    several training samples exactly as far away as the k-th may vote, `torch.topk` says. Computed
+    in the wider type of both sets, float32 at least. Raises ValueError when k exceeds the number of
+    training samples: another k is another measure, which the caller has to choose.
     """
     check_features(train_features, train_labels, test_features, test_labels)
+    train_labels, test_labels = train_labels.long(), test_labels.long()
     n_train = len(train_features)
     if not 1 <= k <= n_train:
         raise ValueError(f"k must lie in 1..{n_train}, the number of training samples, got {k}")
@@ -44,17 +45,20 @@ def knn(
         raise ValueError(
             f"classes must be at least {labelled + 1} with the labels given, got {classes}"
         )
-    if classes > 100 * (
-        n_train + len(test_labels)
-    ):  # the votes' table is as wide, and would fill the memory
+    # the votes' table is as wide, and would fill the memory
+    if classes > 100 * (n_train + len(test_labels)):
         raise ValueError(
-            f"{classes} classes are far more than there are samples: number the classes 0, 1, ... without large gaps"
+            f"{classes} classes are far more than there are samples: "
+            "number the classes 0, 1, ... without large gaps"
         )
-    train = _unit(train_features)
+    wide = torch.promote_types(train_features.dtype, test_features.dtype)
+    wide = torch.promote_types(wide, torch.float32)
+    train = F.normalize(train_features.to(wide))
     rows = max(1, accuracy.CHUNK // max(n_train, classes))
     counts = []
     for features, labels in zip(test_features.split(rows), test_labels.split(rows), strict=True):
-        similarity, neighbour = (_unit(features) @ train.T).topk(k, dim=1)  # [rows, k]
+        similarity = F.normalize(features.to(wide)) @ train.T
+        similarity, neighbour = similarity.topk(k, dim=1)  # [rows, k]
         # relative to the nearest: a factor common to all votes, which keeps exp finite at any
         # temperature
         weight = (
@@ -68,7 +72,3 @@ def knn(
         counts.append(accuracy.class_ranks(votes, labels))
     above, tied = (torch.cat(parts) for parts in zip(*counts, strict=True))
     return accuracy.mean_over_places(np.eye(1, classes)[0], above, tied)
-
-
-def _unit(features: Tensor) -> Tensor:
-    return F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from curlnb.data import control_frames
 from curlnb.data.control_frames import CROP, STACK
-from curlnb.experiments.optimisers import train_by
-from curlnb.experiments.settings import Optimisation, limited
 from curlnb.models.encoders import momentum_update
 from curlnb.models.sac import (
     Agent,
@@ -26,8 +24,10 @@ from curlnb.models.sac import (
     pixels,
 )
 from curlnb.runs import environment
+from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Optimisation, train
 
 CHANNELS = 3 * STACK
 MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
@@ -141,7 +141,7 @@ def representation(
     generator = torch.Generator(run.device).manual_seed(seed)
     seen_in_training = replace(data, frames=data.frames.to(run.device))
 
-    def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(index: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         observed = seen_in_training.stacks(index)
         query, *keys = (
             control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives)
@@ -154,9 +154,7 @@ def representation(
         )
         return value, {"clamped": clamped}
 
-    log = train_by(
-        optimisation, run, model, step, samples=len(data), seed=seed, generator=generator
-    )
+    log = train(run, model, step, optimisation, samples=len(data), seed=seed, generator=generator)
     seen, seen_test = (
         frame_features(model.encoder, part, size, run.device) for part in (data, test)
     )

@@ -12,11 +12,12 @@ from torch.nn import functional as F
 
 from curlnb import evaluation, losses
 from curlnb.data import graphs
-from curlnb.experiments.optimisers import train_by
-from curlnb.experiments.settings import Optimisation, check_known, kept_in_memory
 from curlnb.models.gin import InfoGraph
+from curlnb.runs.boundary import check_known
+from curlnb.runs.environment import kept_in_memory
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Optimisation, train
 
 OBJECTIVES = ("hard", "released")
 
@@ -80,7 +81,7 @@ def infograph(
 
     options = {name: value for name, value in asdict(loss).items() if name != "objective"}
 
-    def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(index: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         part = parts[int(index)]
         scores = model(part.x, part.edges, part.batch, len(part))
         if loss.objective == "released":
@@ -89,19 +90,15 @@ def infograph(
         align = F.softplus(-scores.detach().gather(1, part.batch[:, None])).mean()
         return value, {"align": align, "uniform": value.detach() - align + 2 * math.log(2)}
 
-    generator, cpu = (
-        torch.Generator(run.device).manual_seed(seed),
-        torch.device("cpu"),
-    )  # `parts` is a list
-    log = train_by(
-        replace(optimisation, batch=1),
+    log = train(
         run,
         model,
         step,
+        replace(optimisation, batch=1),
         samples=len(parts),
         seed=seed,
-        generator=generator,
-        order_on=cpu,
+        generator=torch.Generator(run.device).manual_seed(seed),
+        order_on=torch.device("cpu"),  # `parts` is a list
     )
     model.eval()
     with torch.no_grad():

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from curlnb import evaluation
 from curlnb.data import augment, datasets
 from curlnb.experiments.own_parts import OwnDataset
-from curlnb.experiments.settings import kept_in_memory
 from curlnb.runs import environment
+from curlnb.runs.environment import kept_in_memory
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,23 @@ class ImageData:
         )
 
 
+def merged(data: datasets.Dataset, groups: int) -> Tensor:
+    """The labels [n] with the classes merged into `groups` groups of neighbours, as even as can be.
+
+    CIFAR-100's classes are ordered by superclass and then by name, so that 20 groups are its
+    superclasses, and 5 or 10 are made of whole ones; any other set's are taken in its own order.
+    """
+    count = len(data.classes)
+    if not 2 <= groups <= count:
+        raise ValueError(
+            f"label_groups is {groups}: {data.name} has {count} classes; use 2 to {count}"
+        )
+    places = torch.arange(count, device=data.labels.device)
+    if data.name == "cifar100":
+        places = datasets.coarse_labels(places).argsort(stable=True).argsort()
+    return (places * groups // count)[data.labels]
+
+
 def digest(parameters: dict[str, Any]) -> str:
     """Of the images that `parameters` name."""
     dataset = parameters["dataset"]
@@ -78,6 +95,15 @@ def digest(parameters: dict[str, Any]) -> str:
 def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
     """What a network gives of whole images, normalised: float32 [n, d]."""
     return evaluation.extract_features(body, data.images, transform=normalised).float()
+
+
+def features_of(body: nn.Module, views: Tensor) -> Tensor:
+    """What a network gives of views, float [n, c, h, w], normalised: float32 [n, d]."""
+    return evaluation.extract_features(body, views, transform=_channels_last).float()
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 def knn(
@@ -110,7 +136,7 @@ def knn_and_probe(
 
 def normalised(images: Tensor) -> Tensor:
     """uint8 images [n, c, h, w] as networks take them in evaluation, channels last."""
-    return augment.normalise(images).contiguous(memory_format=torch.channels_last)
+    return _channels_last(augment.normalise(images))
 
 
 def first_of_each(labels: Tensor, size: int) -> Tensor:

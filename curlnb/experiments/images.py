@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import evaluation, losses
+from curlnb import evaluation
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import (
@@ -19,33 +19,25 @@ from curlnb.experiments.image_data import (
     first_of_each,
     knn,
     knn_and_probe,
+    merged,
     normalised,
 )
-from curlnb.experiments.optimisers import optimiser, train_by
-from curlnb.experiments.own_parts import Augmentation, MakeEncoder, Objective
-from curlnb.experiments.settings import Accelerated, check_known, limited
+from curlnb.experiments.objectives import Contrast, objective_loss
+from curlnb.experiments.own_parts import Augmentation, MakeEncoder
 from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
-from curlnb.runs import distributed, environment
+from curlnb.runs import environment
+from curlnb.runs.boundary import check_known
+from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, train
 from curlnb.theory import finite_worlds
 
-OBJECTIVES = ("biased", "debiased", "hard", "hard_consistent", "unbiased")
 POSITIVES = ("augmented", "true")
-SCHEDULES = ("constant", "down", "up")
 # test images in the finite world on which arora2019's losses are measured: exact, and its cost
 # grows as the cube
 WORLD = 500
-SCALES = (
-    0.3,
-    0.5,
-    0.8,
-    1.3,
-    2.0,
-    3.0,
-    5.0,
-    8.0,
-)  # by which unit-norm features are multiplied there
+SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # of unit-norm features there
 
 
 @dataclass(frozen=True)
@@ -88,38 +80,6 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """The loss of a batch.
-
-    objective: one of OBJECTIVES, or a function of one's own (`own_parts.Objective`), which takes no
-    tau_plus and no beta and divides by the temperature itself. tau_plus in [0, 1), beta >= 0,
-    temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
-    to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
-    for each anchor; None for all, views x (batch - 1).
-    """
-
-    objective: str | Objective = "biased"
-    tau_plus: float = 0.0
-    beta: float = 0.0
-    schedule: str = "constant"
-    negatives: int | None = None
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        if callable(self.objective):
-            own_parts.check_bare(self.tau_plus, self.beta)
-        else:
-            check_known("objective", self.objective, OBJECTIVES)
-        if self.objective in ("biased", "unbiased") and (self.tau_plus or self.beta):
-            raise ValueError(
-                f"objective {self.objective!r} takes neither tau_plus nor beta, got {self.tau_plus} and {self.beta}"
-            )
-        if self.objective == "debiased" and self.beta:
-            raise ValueError(f"objective 'debiased' takes no beta, got {self.beta}; use 'hard'")
-        check_known("schedule", self.schedule, SCHEDULES)
-
-
-@dataclass(frozen=True)
 class Monitor:
     """kNN measured while a network trains. monitor_every: epochs between measurements, 0 for none;
     monitor_k: of that many equal votes, None for the released code's 200 weighted ones.
@@ -134,8 +94,14 @@ class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData)
     """All that `fit` takes: the fields of its bases, each documented there."""
 
     def __post_init__(self) -> None:
-        for group in (ImageData, Pairing, Contrast, Accelerated):
+        for group in (ImageData, Pairing, Contrast):
             group.__post_init__(self)
+        held = self.views * (self.batch - 1)
+        if (self.negatives or 0) > held:
+            raise ValueError(
+                f"negatives is {self.negatives}: a batch of {self.batch} in {self.views} views "
+                f"holds {held}"
+            )
 
 
 def network(
@@ -169,21 +135,17 @@ class Fitted:
 def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
     """Train an encoder on images without their labels, save where the objective or the positives
     need them.
-
-    Under torchrun the batch is shared by the ranks (see `distributed`).
     """
-    training = limited(training, batch=4)
+    training = limited(training, batch=4, negatives=6)
     images, labelled, held_out = training.load(run.device)
-    groups = distributed.groups_here(training.bn_groups)
     channels, height, width = images.images.shape[1:]
-    model = network(
-        training.encoder, channels, training.views * groups if groups else 1, training.size
-    ).to(run.device)
-    optimizer = optimiser(model, training, run.device)
-    distributed.join(run, model, optimizer, synchronise=not training.bn_groups)
+    groups = training.views * training.bn_groups if training.bn_groups else 1
+    model = network(training.encoder, channels, groups, training.size).to(run.device)
     generator = torch.Generator(run.device).manual_seed(seed)
     index = sampling.class_index(images.labels) if training.positives == "true" else None
-    share_done = 0.0  # of the training
+    groups_of_labels = images.labels
+    if training.label_groups is not None:
+        groups_of_labels = merged(images, training.label_groups)
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
         """Projections of views; of images, where there are parameters by which they become views."""
@@ -194,35 +156,34 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
 
     project = training.accelerate(project, run)
 
-    def embed(seen: list[Tensor], draws: torch.Generator) -> Tensor:
+    def embed(seen: list[Tensor]) -> Tensor:
         """Projections of a random view of each of the samples, [views x samples, d]."""
         if callable(own := training.augmentation):
             return project(
                 torch.cat(
                     [
-                        own_parts.view(own, images.images.index_select(0, some), draws)
+                        own_parts.view(own, images.images.index_select(0, some), generator)
                         for some in seen
                     ]
                 ),
                 None,
             )
-        parameters = augment.draw(sum(map(len, seen)), height, width, draws, colour=channels == 3)
+        parameters = augment.draw(
+            sum(map(len, seen)), height, width, generator, colour=channels == 3
+        )
         return project(images.images.index_select(0, torch.cat(seen)), parameters)
 
-    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        mine, draws = distributed.share(samples), distributed.stream(generator)
-        seen = [mine]
+    def step(samples: Tensor, done: float) -> tuple[Tensor, dict[str, Tensor]]:
+        seen = [samples]
         for _ in range(training.views - 1):
             seen.append(
-                mine if index is None else sampling.similar(index, images.labels, mine, draws)
+                samples
+                if index is None
+                else sampling.similar(index, images.labels, samples, generator)
             )
-        z = distributed.gather(embed(seen, draws), training.views).chunk(training.views)
-        value, clamped = objective_loss(training, z, images.labels[samples], generator, share_done)
+        z = embed(seen).chunk(training.views)
+        value, clamped = objective_loss(training, z, groups_of_labels[samples], generator, done)
         return value, {"clamped": clamped}
-
-    def before_step(done: float) -> None:
-        nonlocal share_done
-        share_done = done
 
     def measure(epoch: int) -> dict[str, float]:
         if not training.monitor_every or epoch % training.monitor_every:
@@ -234,22 +195,20 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
         }
         return {"knn": knn(x, labelled, test_x, held_out, **votes)}
 
-    hooks: dict[str, Any] = {"before_step": before_step, "on_epoch": measure}
-    log = train_by(
-        training,
+    log = train(
         run,
         model,
         step,
+        training,
         samples=len(images),
         seed=seed,
         generator=generator,
-        optimizer=optimizer,
-        **hooks,
+        on_epoch=measure,
     )
     return Fitted(model, labelled, held_out, generator, log)
 
 
-@experiment(name="images.simclr", data=digest, training=fit, shares_batch=True)
+@experiment(name="images.simclr", data=digest, training=fit)
 def simclr(
     run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False
 ) -> dict[str, Any]:
@@ -270,7 +229,7 @@ def simclr(
     return metrics | last(fitted.log)
 
 
-@experiment(name="images.surrogate", data=digest, training=fit, shares_batch=True)
+@experiment(name="images.surrogate", data=digest, training=fit)
 def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
     """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's
     features are the points.
@@ -305,50 +264,6 @@ def last(log: dict[str, list[float]]) -> dict[str, Any]:
         f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1]
         for name, curve in log.items()
     }
-
-
-def scheduled(beta: float, schedule: str, done: float) -> float:
-    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and
-    Figure 7: annealing).
-    """
-    return {"constant": beta, "down": beta * (1 - done), "up": beta * done}[schedule]
-
-
-def objective_loss(
-    loss: Contrast,
-    views: tuple[Tensor, ...],
-    labels: Tensor,
-    generator: torch.Generator,
-    done: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
-
-    labels [B] serve "unbiased" alone; generator draws negatives where there are to be fewer than
-    all; done: the share of the training that is over.
-    """
-    pos, neg = losses.pairwise(*views)
-    same = losses.same_label_mask(labels, len(views)) if loss.objective == "unbiased" else None
-    if loss.negatives is not None and loss.negatives < neg.shape[1]:
-        if same is None:
-            neg = losses.subsample(neg, loss.negatives, generator)
-        else:
-            neg, same = losses.subsample(neg, loss.negatives, generator, same)
-    if callable(loss.objective):
-        return own_parts.losses_of(loss.objective, pos, neg).mean(), pos.new_zeros(())
-    if same is not None:
-        return losses.unbiased(pos, neg, same, temperature=loss.temperature).mean(), pos.new_zeros(
-            ()
-        )
-    each, clamped = losses.loss_and_clamped(
-        pos,
-        neg,
-        temperature=loss.temperature,
-        tau_plus=loss.tau_plus,
-        beta=scheduled(loss.beta, loss.schedule, done),
-        extra_pos=losses.positives(*views) if len(views) > 2 else None,
-        consistent=loss.objective == "hard_consistent",
-    )
-    return each.mean(), clamped
 
 
 def evaluate(

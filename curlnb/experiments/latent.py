@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from curlnb import evaluation, losses
 from curlnb.data import sampling
-from curlnb.experiments.optimisers import train_by
-from curlnb.experiments.settings import Accelerated, check_known
 from curlnb.runs import environment
+from curlnb.runs.boundary import check_known
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, train
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
@@ -51,10 +51,6 @@ class Blocks:
 
     def __post_init__(self) -> None:
         check_known("loss", self.loss, KINDS)
-        if self.negatives < 1 or self.block < 1:
-            raise ValueError(
-                f"negatives and block must be at least 1, got {self.negatives} and {self.block}"
-            )
 
 
 @dataclass(frozen=True)
@@ -171,13 +167,13 @@ def train_and_measure(
             blocks.negatives,
         )
 
-        def supervised_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def supervised_step(samples: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
             chosen = seen[samples % len(seen)]
             assert trained.head is not None
             scores = trained.head(embed(world.inputs(chosen, generator)).float())
             return F.cross_entropy(scores, world.labels[chosen]), {}
 
-        def contrastive_step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def contrastive_step(samples: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
             count = len(samples) * (1 + k * blocks.fresh)
             chosen = seen[sampling.blocks(index, count, size, generator, largest=largest)]
             z = embed(world.inputs(chosen.flatten(), generator)).float().unflatten(0, (count, size))
@@ -193,19 +189,19 @@ def train_and_measure(
                 else objective(z, generator)
             ), {}
 
-        how: dict[str, Any] = {
-            "samples": len(world.labels) // size,
-            "seed": seed,
-            "generator": generator,
-        }
-        how |= {"on_epoch": lambda _: tracked()} if measures.track else {}
-        step = supervised_step if supervised else contrastive_step
-        log = train_by(
-            replace(optimisation, batch=optimisation.batch // size), run, trained, step, **how
+        log = train(
+            run,
+            trained,
+            supervised_step if supervised else contrastive_step,
+            replace(optimisation, batch=optimisation.batch // size),
+            samples=len(world.labels) // size,
+            seed=seed,
+            generator=generator,
+            on_epoch=(lambda _: tracked()) if measures.track else None,
         )
-        metrics = {name: [value, *log[name]] for name, value in untrained.items()} | {
-            "train_loss": log["loss"][-1]
-        }
+        metrics = {name: [value, *log.get(name, [])] for name, value in untrained.items()}
+        if log:
+            metrics["train_loss"] = log["loss"][-1]
     few = sampling.subset(world.labels, FEW, seed)
     return metrics | measure(
         trained, world, few, seed=seed, negatives=blocks.negatives, tr_tasks=measures.tr_tasks

@@ -15,9 +15,9 @@ from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import ImageData, digest, normalised
 from curlnb.experiments.latent import LatentBlocks, LatentWorld, Measures, train_and_measure
 from curlnb.experiments.own_parts import MakeEncoder, OwnDataset
-from curlnb.experiments.settings import Accelerated
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated
 
 DIM = 100  # of the representation (arora2019, Section 8.1)
 

@@ -25,18 +25,13 @@ from curlnb.experiments.latent import (
     curl_block_loss,
     train_and_measure,
 )
-from curlnb.experiments.optimisers import train_by
-from curlnb.experiments.settings import (
-    Accelerated,
-    Optimisation,
-    check_known,
-    kept_in_memory,
-    limited,
-)
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs import environment
+from curlnb.runs.boundary import check_known
+from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, Optimisation, train
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
@@ -231,7 +226,7 @@ def _train_on_blocks(
     starts, steps = consecutive(fit, size), torch.arange(size, device=run.device)
     optimisation = limited(optimisation, batch=2 * size)
 
-    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(samples: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         begin = starts[
             torch.randint(len(starts), (len(samples),), generator=generator, device=run.device)
         ]
@@ -248,10 +243,10 @@ def _train_on_blocks(
         ), {}
 
     blockwise = replace(optimisation, batch=optimisation.batch // size)
-    log = train_by(
-        blockwise, run, model, step, samples=len(fit) // size, seed=seed, generator=generator
+    log = train(
+        run, model, step, blockwise, samples=len(fit) // size, seed=seed, generator=generator
     )
-    return {"train_loss": log["loss"][-1]}
+    return {"train_loss": log["loss"][-1]} if log else {}
 
 
 @kept_in_memory(4)  # reading and numbering words takes a second

@@ -15,12 +15,12 @@ from curlnb.data import augment
 from curlnb.experiments import images, own_parts
 from curlnb.experiments.image_data import ImageData, digest
 from curlnb.experiments.images import Architecture
-from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.own_parts import Objective
-from curlnb.experiments.settings import Accelerated, limited
 from curlnb.models.encoders import SimCLR, momentum_update
+from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, train
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def moco_v2(
     The keys' images are shuffled, so that a query and its key meet different company in the parts
     of the batch that batch norm takes statistics of (`bn_groups`): else the batch's statistics tell
     which key is whose. With 1 group the statistics are those of the whole batch for both, and
-    shuffling cannot help. optimizer, cosine: see `optimisers`. Returns what `images.evaluate` does,
+    shuffling cannot help. optimizer, cosine: see `training.train`. Returns what `images.evaluate` does,
     loss of the last epoch, guessed (the share of queries that are closer to their key than to all
     of the queue) and own (the share whose own image is in the queue), both of the last epoch.
     ValueError, in one line, for a queue smaller than a batch.
@@ -153,7 +153,7 @@ def moco_v2(
         for part in (lambda x: model.query(x)[1], lambda x: model.key(x)[1])
     )
 
-    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(samples: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         momentum_update(model.key, model.query, 1 - loss.momentum)
         q = embed(view(samples))
         order = torch.randperm(len(samples), generator=generator, device=samples.device)
@@ -185,13 +185,17 @@ def moco_v2(
         model.enqueue(k, samples)
         return each.mean(), seen
 
-    by: dict[str, Any] = {
-        "seed": seed,
-        "generator": generator,
-        "optimizer": optimizer,
-        "rates": {"cosine": cosine},
-    }
-    log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
+    log = train(
+        run,
+        model,
+        step,
+        optimisation,
+        samples=len(pictures),
+        seed=seed,
+        generator=generator,
+        optimizer=optimizer,
+        cosine=cosine,
+    )
     return images.evaluate(model.query.encoder, labelled, held_out, generator) | images.last(log)
 
 

@@ -14,11 +14,11 @@ from curlnb.data import augment, datasets
 from curlnb.experiments import images, moco
 from curlnb.experiments.image_data import ImageData, digest, knn_and_probe
 from curlnb.experiments.moco import Crops
-from curlnb.experiments.optimisers import train_by
 from curlnb.experiments.own_parts import MakeEncoder
-from curlnb.experiments.settings import Accelerated, limited
+from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
+from curlnb.runs.training import Accelerated, train
 
 BANK_MOMENTUM = (
     0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
@@ -165,7 +165,7 @@ def cmc(
 
     data: an image set with colour. encoder: as `images.Architecture`'s, made once of 1 channel and
     once of 2. Both views are made of one crop; there is no other augmentation but flips. optimizer,
-    milestones: see `optimisers`. Returns linear, linear_top5 and knn (shares, of the evaluation
+    milestones: see `training.train`. Returns linear, linear_top5 and knn (shares, of the evaluation
     split, on both encoders' features side by side), linear_light and linear_colour (of one encoder
     alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch,
     aligned (mean similarity of an image's two views) and floor (list, over FLOORS: the trained
@@ -187,7 +187,7 @@ def cmc(
     generator = torch.Generator(run.device).manual_seed(seed)
     embed = optimisation.accelerate(model, run)
 
-    def step(samples: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(samples: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         parameters = augment.draw(
             len(samples),
             height,
@@ -220,13 +220,17 @@ def cmc(
         }
         return torch.stack([each.mean() for each, _ in both]).sum(), seen
 
-    by: dict[str, Any] = {
-        "seed": seed,
-        "generator": generator,
-        "optimizer": optimizer,
-        "rates": {"milestones": milestones or ()},
-    }
-    log = train_by(optimisation, run, model, step, samples=len(pictures), **by)
+    log = train(
+        run,
+        model,
+        step,
+        optimisation,
+        samples=len(pictures),
+        seed=seed,
+        generator=generator,
+        optimizer=optimizer,
+        milestones=milestones or (),
+    )
     return (
         evaluate(model, labelled, held_out)
         | {"floor": floors(model, held_out, optimisation.batch)}

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import evaluation
-from curlnb.experiments import image_data, images
+from curlnb.data import augment
+from curlnb.experiments import image_data, images, own_parts
 from curlnb.experiments.images import Training
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
@@ -19,6 +20,7 @@ from curlnb.runs.store import Run
 BINS = 50  # of the histograms, over [-1, 1]
 NEIGHBOURS = 10  # that vote in the picture and among the same points' features
 BETAS = (0.0, 0.5, 1.0, 2.0, 6.0)  # at which the weights' share on false negatives is measured
+PAIRED = 2000  # images of which two views are taken, and whose neighbours are looked up
 SCALE = 1000  # pictures are kept as whole thousandths of their half width
 
 
@@ -38,9 +40,7 @@ class Pictures:
     shown: int = 10
 
 
-@experiment(
-    name="representations.look", data=image_data.digest, training=images.fit, shares_batch=True
-)
+@experiment(name="representations.look", data=image_data.digest, training=images.fit)
 def look(
     run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()
 ) -> dict[str, Any]:
@@ -74,6 +74,73 @@ def look(
     metrics |= hardest_negatives(projections, labels, pictures, training.temperature)
     metrics |= {"picture_points": some.tolist(), "picture_tsne": flat.round().int().tolist()}
     return metrics | images.last(fitted.log)
+
+
+@experiment(name="images.measures", data=image_data.digest, training=images.fit)
+def measures(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
+    """Train as `images.fit` says, then measure the evaluation split's features (what classifiers
+    read) and projections (on which the loss acts), without any picture.
+
+    Returns knn, linear, linear_top5; mu_avg2 and mu_top1 of the mean classifier of the labelled
+    images; of both embeddings <name>_uniformity, <name>_effective_rank, <name>_alignment,
+    <name>_overlap, <name>_auc, <name>_mean_same, <name>_mean_different and <name>_knn10 (see
+    `geometry`, `similarity_histograms`, `neighbourhood`); false_hardest, false_uniform, false_weight
+    (see `hardest_negatives`); loss and clamped of the last epoch.
+    """
+    fitted = images.fit(run, seed=seed, training=training)
+    model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
+    labels, classes = held_out.labels, int(labelled.labels.max()) + 1
+    x, test_x = (image_data.features(model.encoder, data) for data in (labelled, held_out))
+    projected = image_data.features(Projections(model), held_out)
+    metrics: dict[str, Any] = image_data.knn_and_probe(x, labelled, test_x, held_out)
+    means = evaluation.mean_classifier(x, labelled.labels, classes)
+    metrics["mu_avg2"] = evaluation.average_accuracy(test_x, labels, 2, classifier=means)
+    metrics["mu_top1"] = evaluation.top_r(test_x, labels, 1, classifier=means)
+    some = image_data.first_of_each(labels, PAIRED)
+    views = [view_of(held_out.images[some], training, part) for part in range(2)]
+    for name, body, whole in (
+        ("features", model.encoder, test_x),
+        ("projections", Projections(model), projected),
+    ):
+        pair = [image_data.features_of(body, view) for view in views]
+        measured = geometry(whole, *pair) | similarity_histograms(whole, labels)
+        measured["knn10"] = neighbourhood(whole[some], labels[some])["knn10"]
+        del measured["same"], measured["different"]
+        metrics |= {f"{name}_{key}": value for key, value in measured.items()}
+    false = hardest_negatives(projected, labels, Pictures(), training.temperature)
+    metrics |= {key: value for key, value in false.items() if key.startswith("false_")}
+    return metrics | images.last(fitted.log)
+
+
+def view_of(pictures: Tensor, training: Training, part: int) -> Tensor:
+    """A random view of each of uint8 images [n, c, h, w], as in training, the same for every run:
+    float [n, c, size, size], normalised. part: which of the views of a pair.
+    """
+    generator = torch.Generator(pictures.device).manual_seed(part)
+    if callable(training.augmentation):
+        return own_parts.view(training.augmentation, pictures, generator)
+    channels, height, width = pictures.shape[1:]
+    drawn = augment.draw(len(pictures), height, width, generator, colour=channels == 3)
+    return augment.apply(pictures, drawn, size=training.size)
+
+
+def geometry(embedding: Tensor, one: Tensor, other: Tensor) -> dict[str, float]:
+    """How points [n, d] lie on the sphere. one, other: [m, d], two views of some of them.
+
+    uniformity: log E e^{-2 |x - y|^2} over pairs of points, and alignment: E |x - x'|^2 over pairs
+    of views (Wang and Isola 2020); effective_rank: e to the entropy of the singular values of the
+    centred points, as shares of their sum (Roy and Vetterli 2007), in 1..d.
+    """
+    unit, a, b = (nn.functional.normalize(each.double(), dim=1) for each in (embedding, one, other))
+    n = len(unit)
+    total = sum((4 * rows @ unit.T - 4).exp().sum() for rows in unit.split(1000))
+    singular = torch.linalg.svdvals(unit - unit.mean(0))
+    shares = singular / singular.sum()
+    return {
+        "uniformity": round(float(((total - n) / (n * (n - 1))).log()), 4),
+        "alignment": round(float((a - b).square().sum(1).mean()), 4),
+        "effective_rank": round(float(torch.special.entr(shares).sum().exp()), 2),
+    }
 
 
 def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:

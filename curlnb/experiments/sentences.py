@@ -18,12 +18,12 @@ from curlnb import losses
 from curlnb.data import sentences, texts
 from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
-from curlnb.experiments.optimisers import optimiser, train_by
-from curlnb.experiments.settings import Optimisation, check_known, kept_in_memory, limited
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
+from curlnb.runs.boundary import check_known
+from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import TrainingError
+from curlnb.runs.training import Optimisation, TrainingError, optimiser, train
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")
@@ -343,7 +343,7 @@ def train_encoders(
     optimizer.register_step_pre_hook(shorten)
     options = {name: value for name, value in asdict(loss).items() if name != "method"}
 
-    def step(index: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(index: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
         samples = index * batch + place
         read = pack(books, samples, reading.words)
         f, g = model.f(read).float(), model.g(read).float()
@@ -353,15 +353,14 @@ def train_encoders(
     samples = batches_of(
         len(books) if reading.first is None else min(reading.first, len(books)), batch
     )
-    generator = torch.Generator(run.device).manual_seed(seed)
-    return train_by(
-        replace(optimisation, batch=1),
+    return train(
         run,
         model,
         step,
+        replace(optimisation, batch=1),
         samples=samples,
         seed=seed,
-        generator=generator,
+        generator=torch.Generator(run.device).manual_seed(seed),
         optimizer=optimizer,
     )
 

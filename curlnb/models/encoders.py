@@ -4,12 +4,13 @@ pretrained weights.
 
 import functools
 import itertools
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from curlnb.choices import Choices
 
 
 class SimCLR(nn.Module):
@@ -47,11 +48,9 @@ def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
     it used; both need images of at least 32 x 32 pixels. Initial weights come from torch's global
     generator. Raises ValueError for an unknown name or in_channels < 1.
     """
-    if name not in _BUILDERS:
-        raise ValueError(f"unknown encoder {name!r}: choose one of {', '.join(_BUILDERS)}")
     if in_channels < 1:
         raise ValueError(f"in_channels is {in_channels}: it must be at least 1")
-    return _BUILDERS[name](in_channels)
+    return ENCODERS[name](in_channels)
 
 
 def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module:
@@ -164,15 +163,19 @@ def _vgg16(in_channels: int, batch_norm: bool) -> tuple[nn.Module, int]:
     return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100)), 100
 
 
-_BUILDERS: dict[str, Callable[[int], tuple[nn.Module, int]]] = {
-    "cnn": _cnn,
-    **{
-        name: functools.partial(_resnet, name=name) for name in ("resnet18", "resnet34", "resnet50")
+ENCODERS = Choices(
+    "encoder",
+    {
+        "cnn": _cnn,
+        "resnet18": functools.partial(_resnet, name="resnet18"),
+        "resnet34": functools.partial(_resnet, name="resnet34"),
+        "resnet50": functools.partial(_resnet, name="resnet50"),
+        "resnet50-imagenet": functools.partial(_resnet, name="resnet50", small_images=False),
+        "vgg16": functools.partial(_vgg16, batch_norm=False),
+        "vgg16_bn": functools.partial(_vgg16, batch_norm=True),
     },
-    "resnet50-imagenet": functools.partial(_resnet, name="resnet50", small_images=False),
-    "vgg16": functools.partial(_vgg16, batch_norm=False),
-    "vgg16_bn": functools.partial(_vgg16, batch_norm=True),
-}
+)
+"""The encoders by name: from a number of channels to a network and the length of its features."""
 
 
 class _SplitBatchNorm(_BatchNorm):

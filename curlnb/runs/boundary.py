@@ -10,7 +10,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,6 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "CURLNB_HOME": _present_folder,
     "CURLNB_DATA": _folder,
     "CURLNB_RESULTS": _folder,
-    "CURLNB_IMAGENET": _present_folder,
     "CURLNB_LOG": _file,
     "CURLNB_NOTEBOOK": _notebook,
     "CURLNB_ADOPT": _one_of("0", "1", "any"),
@@ -128,7 +127,9 @@ MOST = 2**31 - 1  # of any whole number
 SEEDS = 2**32  # numpy and scikit-learn take seeds below it
 RANGES: dict[str, tuple[float, float, str]] = {
     "epochs": (0, 10**6, "a whole number of at least 0, and at most 1000000"),
-    "batch": (1, 10**7, "a whole number of at least 1, and at most 10000000"),
+    "batch": (2, 10**7, "a whole number of at least 2, and at most 10000000"),
+    "negatives": (1, 2**31 - 1, "a whole number of at least 1, and at most 2147483647"),
+    "block": (1, 2**31 - 1, "a whole number of at least 1, and at most 2147483647"),
     "lr": (1e-12, 1e3, "a number above 0, and at most 1000"),
     "weight_decay": (0, 1e3, "a number of at least 0, and at most 1000"),
     "temperature": (1e-6, 1e6, "a number above 0, and at most 1000000"),
@@ -144,6 +145,12 @@ _KINDS: dict[Any, str] = {
     str: "text",
     type(None): "None",
 }
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """ValueError, in one line, where a setting has none of its values."""
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is unknown; use one of {', '.join(known)}")
 
 
 def check_seed(seed: Any) -> int:

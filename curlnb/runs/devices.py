@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import threadpoolctl
 import torch
 
+from curlnb.runs import environment
+
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
@@ -78,28 +80,6 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
 
 
 @contextlib.contextmanager
-def numeric_mode(precision: str, device: torch.device) -> Iterator[None]:
-    """Compute inside the block with TF32 exactly where the `precision` in force is "tf32" (see
-    `admitted`); afterwards as before.
-
-    torch's default lets cuDNN's convolutions and recurrent networks take TF32 and matrix products
-    not, so neither default is kept.
-    """
-    tf32 = admitted(precision, False, device)[0] == "tf32"
-    if device.type != "cuda":
-        yield
-        return
-    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
-
-
-@contextlib.contextmanager
 def cpu_threads(count: int | None) -> Iterator[int]:
     """Compute with `count` CPU threads inside the block, or with as many as before where it is
     None.
@@ -114,6 +94,59 @@ def cpu_threads(count: int | None) -> Iterator[int]:
             yield count or before
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def in_force(seed: int, precision: str, device: torch.device) -> Iterator[int]:
+    """Compute inside the block with a run's seed and numerics, whatever the caller has set, and
+    afterwards restore what the caller had, random numbers included. Yields the number of CPU
+    threads.
+
+    A run is computed without autocast, with gradients, in float32 by default, on the CPU by
+    default, with oneDNN, and with TF32 only where the precision in force is "tf32" (see
+    `admitted`): torch's own default lets cuDNN's convolutions take TF32 and matrix products not.
+    """
+    tf32 = admitted(precision, False, device)[0] == "tf32"
+    gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))  # gradients, too
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(torch.random.fork_rng(gpus, device_type="cuda"))
+        threads = environment.threads() if device.type == "cpu" else None
+        count = stack.enter_context(cpu_threads(threads))
+        for kind in {"cpu", device.type}:
+            stack.callback(torch.set_autocast_enabled, kind, torch.is_autocast_enabled(kind))
+            torch.set_autocast_enabled(kind, False)
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
+        stack.callback(setattr, torch.backends.mkldnn, "enabled", torch.backends.mkldnn.enabled)
+        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+        _restore_float32(stack)
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+        for part in (torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn):
+            part.fp32_precision = "ieee"
+        for part in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+            part.fp32_precision = "tf32" if tf32 else "ieee"
+        torch.manual_seed(seed)  # of initial weights and dropout; all else draws from generators
+        yield count
+
+
+def _restore_float32(stack: contextlib.ExitStack) -> None:
+    """Have `stack` restore how float32 is computed, for readers of torch's older and newer switches.
+
+    torch refuses to read the older ones where the newer ones were set.
+    """
+    torch_has = torch.backends
+    for part in (torch_has.cuda.matmul, torch_has.mkldnn.matmul, torch_has.cudnn.conv,
+                 torch_has.cudnn.rnn, torch_has.mkldnn.conv, torch_has.mkldnn.rnn):  # fmt: skip
+        stack.callback(setattr, part, "fp32_precision", part.fp32_precision)
+    with contextlib.suppress(RuntimeError):
+        before = torch.get_float32_matmul_precision()
+        stack.callback(torch.set_float32_matmul_precision, before)
+    with contextlib.suppress(RuntimeError):
+        stack.callback(setattr, torch_has.cudnn, "allow_tf32", torch_has.cudnn.allow_tf32)
 
 
 def keep_memory() -> None:

@@ -5,10 +5,17 @@ out of range.
 """
 
 import contextlib
+import functools
 import os
 import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
+
+Group = TypeVar("Group")
+Loader = TypeVar("Loader", bound=Callable[..., Any])
 
 VARIABLES = {
     "CURLNB_HOME": "the checkout; default: the package's own, for an installed wheel that of the working directory",
@@ -23,7 +30,6 @@ VARIABLES = {
     "CURLNB_THREADS": "CPU threads of a run, default 1; another number changes a run's last bits",
     "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: cuda where there is one, else cpu. Some experiments need float64, which mps lacks",
     "CURLNB_CUDA_GRAPHS": "1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it",
-    "CURLNB_IMAGENET": "a folder of ImageNet's pictures, which no program may fetch",
     "CURLNB_DRY": "1: two steps on synthetic data of the real shapes, to see that the code runs",
     "CURLNB_DEBUG": "1: an error of a command is shown with its traceback, as by --debug",
     "CURLNB_TORCH_BACKEND": "which build of torch the set-up installs (tools/bootstrap.py)",
@@ -121,9 +127,32 @@ def dry() -> bool:
     return os.environ.get("CURLNB_DRY") == "1"
 
 
-def world_size() -> int:
-    """Processes that torchrun started for one run, 1 without it."""
-    return int(os.environ.get("WORLD_SIZE") or 1)
+def limited(settings: Group, **most: int) -> Group:
+    """The settings as they are; in a dry run with the named numbers at most as large as given. None
+    stays None.
+    """
+    if not dry():
+        return settings
+    smaller = {
+        name: min(value, most[name])
+        for name in most
+        if (value := getattr(settings, name)) is not None
+    }
+    return replace(settings, **smaller)  # type: ignore[type-var]
+
+
+def kept_in_memory(most: int) -> Callable[[Loader], Loader]:
+    """Decorator: keep the last `most` results of a function that loads data, since a process does
+    many runs on few sets.
+
+    A dry run's are kept apart, so that noise is never taken for data.
+    """
+
+    def decorate(load: Loader) -> Loader:
+        kept = functools.lru_cache(most)(lambda _, *arguments: load(*arguments))
+        return functools.wraps(load)(lambda *arguments: kept(dry(), *arguments))  # type: ignore[return-value]
+
+    return decorate
 
 
 def reference_only() -> bool:
@@ -139,7 +168,7 @@ def adopt() -> bool:
 
 def adopt_any() -> bool:
     """Whether a finished run of the store is also taken where it was made by other numerics: other
-    threads, another device, more ranks.
+    threads, another device.
     """
     return os.environ.get("CURLNB_ADOPT") == "any"
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from curlnb.choices import FORMER
 from curlnb.runs.boundary import check_parameters
-from curlnb.runs.following import follow, installed, is_held
-from curlnb.runs.identity import package_digest
+from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
 from curlnb.runs.provenance import numerics
-from curlnb.runs.source import digest_of, is_ours
+from curlnb.runs.source import Graph, Source, digest_of, is_ours
 
 
 class StoreError(RuntimeError):
@@ -42,7 +42,6 @@ class Experiment:
     function: Callable[..., dict[str, Any]]
     data: Callable[[dict[str, Any]], str]
     training: Callable[..., Any] | None = None
-    shares_batch: bool = False
     given_name: str = ""
 
     def __post_init__(self) -> None:
@@ -57,7 +56,8 @@ class Experiment:
         given = ", ".join(f"{name}=..." for name in parameters if name != "seed")
         short = self.function.__name__
         raise TypeError(
-            f"{self.name} is run by a sweep, which keeps what it gives: sweep({short}, seeds=1{given and ', ' + given})"
+            f"{self.name} is run by a sweep, which keeps what it gives: "
+            f"sweep({short}, seeds=1{given and ', ' + given})"
         )
 
     @property
@@ -89,9 +89,8 @@ class Experiment:
         """
         for name in given:
             if name not in self.defaults:
-                raise StoreError(
-                    f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}"
-                )
+                known = ", ".join(sorted(self.defaults))
+                raise StoreError(f"{self.name} has no parameter {name!r}; it has {known}")
         given = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in given.items()
@@ -99,6 +98,7 @@ class Experiment:
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, _hints_of(self.function))
+        given = {n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()}
         full = {
             name: _like(default, given.get(name, default))
             for name, default in self.defaults.items()
@@ -125,17 +125,18 @@ class Experiment:
         full = self.parameters(parameters)
         return _hash([self.name, _asked(full, self.defaults), int(seed), self.data(full)])
 
-    @property
-    def code(self) -> str:
-        """Digest of the code that makes this experiment's numbers; of a notebook's function as it
-        is now.
-        """
-        return code_digest(self.function)
+    def code(self, parameters: Mapping[str, Any]) -> str:
+        """Digest of the code that makes a run's numbers; of a notebook's function as it is now."""
+        return code_digest(self.function, self.parameters(parameters))
 
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         """Name of the run in a store: identity, code and numerics."""
         return _hash(
-            [self.identity(parameters, seed), self.code, numerics(self.parameters(parameters))]
+            [
+                self.identity(parameters, seed),
+                self.code(parameters),
+                numerics(self.parameters(parameters)),
+            ]
         )
 
     def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
@@ -147,7 +148,7 @@ class Experiment:
         full = self.parameters(parameters)
         asked = _asked(full, _parameters_of(self.training))
         return _hash(
-            [asked, int(seed), self.data(full), code_digest(self.training), numerics(full)]
+            [asked, int(seed), self.data(full), code_digest(self.training, full), numerics(full)]
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -162,7 +163,6 @@ class Experiment:
             self.function,
             self.data,
             self.training,
-            self.shares_batch,
             self.given_name,
         )
 
@@ -173,7 +173,6 @@ def experiment(
     name: str = "",
     data: Callable[[dict[str, Any]], str] = lambda _: "",
     training: Callable[..., Any] | None = None,
-    shares_batch: bool = False,
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
@@ -181,27 +180,49 @@ def experiment(
     and the function's. data: from all parameters to the digest of the data that they name.
     training: the function with which it trains, whose parameters are among its own. The trained
     network is kept: of all experiments with this training, the first with given arguments and seed
-    trains, the others look at what it left. shares_batch: whether it may run on several ranks, each
-    with its part of every batch (`distributed`).
+    trains, the others look at what it left.
     """
-    make = functools.partial(
-        Experiment, data=data, training=training, shares_batch=shares_batch, given_name=name
-    )
+    make = functools.partial(Experiment, data=data, training=training, given_name=name)
     return make if function is None else make(function)
 
 
-def code_digest(function: Callable[..., Any]) -> str:
-    """Digest of a function, of all code that it reaches, and of the groups that it takes; 16 hex
-    digits.
-
-    Comments, docstrings, annotations, layout and unreachable definitions do not count, so that a
-    new function beside those in use leaves finished runs valid; neither does the place of a
-    definition.
+def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> str:
+    """Digest of a function, of the groups that it takes and of all code that they reach; 16 hex
+    digits. `curlnb.runs.source` says what counts. Names among the parameters pick what they stand
+    for.
     """
-    groups = [follow(group, group.__name__) for group in groups_of(function).values()]
-    if is_ours(function.__module__):
-        return digest_of(package_digest(function.__module__, function.__name__), *groups)
-    return digest_of(follow(function, function.__name__), *groups)
+    chosen = _names_in([*parameters.values()])
+    return digest_of(
+        *(
+            package_digest(part.__module__, part.__name__, chosen)
+            if is_ours(part.__module__)
+            else follow(part, part.__name__)
+            for part in _parts(function, parameters)
+        )
+    )
+
+
+def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[Any]:
+    """Where a run's code begins: its function, the groups of its parameters, and functions of the
+    package among their values.
+    """
+    given = [value for value in parameters.values() if _place(value)]
+    return [function, *groups_of(function).values(), *given]
+
+
+def code_graphs(
+    function: Callable[..., Any], parameters: Mapping[str, Any], source: Source
+) -> list[Graph]:
+    """What the code of a run of the package's `function` reaches, in a source of the package."""
+    chosen, parts = _names_in([*parameters.values()]), _parts(function, parameters)
+    places = [source.resolved(part.__module__, part.__name__) for part in parts]
+    return [source.graph(place, chosen) for place in places]
+
+
+def _names_in(value: Any) -> frozenset[str]:
+    if isinstance(value, list | tuple):
+        return frozenset(name for each in value for name in _names_in(each))
+    return frozenset({value} if isinstance(value, str) else ())
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -241,7 +262,8 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
             }
         if twice := set(own) & set(found):
             raise StoreError(
-                f"{function.__name__} has the parameter {min(twice)!r} twice: the fields of its groups need names of their own"
+                f"{function.__name__} has the parameter {min(twice)!r} twice: "
+                "the fields of its groups need different names"
             )
         found |= own
     return found
@@ -291,10 +313,8 @@ def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
-    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too.
-
-    A part of the package's is told by its place without `digests`, so that it can be found again
-    (`_placed`).
+    """A parameter's value as JSON: an own part by its name, and with `digests` by its digest too;
+    a function of the package by its place, where `_placed` finds it again.
     """
     if isinstance(value, Mapping):
         return {
@@ -304,7 +324,7 @@ def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> A
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if not digests and (place := _place(value)):
+    if place := _place(value):
         return place
     shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
     shown = shown if isinstance(shown, str) else type(value).__name__
@@ -321,7 +341,7 @@ def _place(value: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, as `_place` does; everything else as it is."""
+    """The function of the package that a string names, as `_place` does; else the value itself."""
     module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not is_ours(module):
         return value
@@ -333,7 +353,8 @@ def _placed(value: Any) -> Any:
         found = None
     if _place(found) != value:
         raise StoreError(
-            f"{value} is no function of the package: give its module and name, curlnb.models.encoders:resnet9 say"
+            f"{value} is no function of the package: give its module and name, "
+            "for example curlnb.models.encoders:resnet9"
         )
     return found
 

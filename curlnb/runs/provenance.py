@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from curlnb.runs import devices
-from curlnb.runs.environment import WITHOUT_TILES, dry, home, reference_folder, threads, world_size
+from curlnb.runs.environment import WITHOUT_TILES, dry, home, reference_folder, threads
 from curlnb.runs.files import json_if_there
 
 
@@ -21,8 +21,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to
-    TF32, whether the step is compiled, CPU threads, ranks that share the batch (torchrun), torch's
-    version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others than this
+    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others than this
     project does.
     """
     device = devices.default_device()
@@ -44,7 +43,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "tf32": device.type == "cuda" and precision == "tf32",
         "compiled": compiled,
         "threads": threads() if device.type == "cpu" else None,
-        "ranks": world_size(),
+        "ranks": 1,  # processes that share a batch: none do, and keys of older runs hold it
         "torch": torch.__version__.split("+")[0],
     }
 

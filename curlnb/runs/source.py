@@ -1,37 +1,38 @@
-"""The package's own code as text, by what it says and not by where it stands.
+"""What the package's code says, as a digest: the part of a run's key that tells its code.
 
 A definition (function, class or constant) is read as its syntax tree, in which every reference to
-another definition of the package counts as that definition's own digest, and every other import by
-its full name. So neither the module that holds a definition nor the definition's name counts: code
-can be moved and renamed, and every digest stays as it was. Nothing is imported.
+another definition of the package counts as that definition, and every other import by its full
+name. Neither the module that holds a definition nor the definition's name counts, so code can be
+moved and renamed. What cannot change a number does not count either:
+
+- words: comments, docstrings, annotations, a block that ends in `raise`, the text of `assert`;
+- a statement that only checks: a call of a function named `check...` or `require...` whose result
+  is not used;
+- what keeps runs, and what fetches, reads and verifies data: the modules of KEEPERS, by name
+  (data count by the digest of what is read, which is in the key);
+- entries of a table of names (`Choices`) that a run does not name.
+
+Nothing is imported. `curlnb.runs.fingerprint` sees to it that what is loaded is what is read here.
 """
 
 import ast
-import functools
 import hashlib
-import importlib.util
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 PACKAGE = "curlnb"
-_KEEP = "boundary cluster environment executors experiment files following identity provenance source store sweep"
-KEEPERS = {
-    f"{PACKAGE}.runs.{name}" for name in _KEEP.split()
-}  # they keep numbers and make none; what they define counts by name alone
-_SKIPPED = {
-    "type_comment",
-    "type_params",
-    "kind",
-    "annotation",
-    "returns",
-}  # says nothing of what is computed, or not in every Python
+KEEPERS = re.compile(
+    r"curlnb\.(runs\.(?!training$)\w+|data\.(verified|catalogue|contents|download|official_\w+|own_images))"
+)
+_CHECK = re.compile(r"_?(check|require)(_\w+)?")
+_SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True)
-class Definition:
-    """A name at the top of a module of this package; an empty name stands for the module's
-    statements that define nothing.
-    """
+class Definition(NamedTuple):
+    """A name at the top of a module; the empty name is what the module does besides defining."""
 
     module: str
     name: str
@@ -41,12 +42,18 @@ class Definition:
 class Module:
     tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str | None]] = field(
-        default_factory=dict
-    )  # local name -> (module, attribute or None)
-    statements: list[ast.stmt] = field(
-        default_factory=list
-    )  # what runs at import and defines no name
+    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name -> (module, of)
+    statements: list[ast.stmt] = field(default_factory=list)
+
+
+class Graph(NamedTuple):
+    """What a definition reaches: its digest; the text of each definition, in the order in which
+    they are met; and the (module, local name) of the imports on the way.
+    """
+
+    digest: str
+    texts: dict[Definition, str]
+    imports: frozenset[tuple[str, str]]
 
 
 def digest_of(*parts: str) -> str:
@@ -54,228 +61,235 @@ def digest_of(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-@functools.cache
-def graph_digest(
-    start: Definition,
-) -> tuple[str, tuple[Definition, ...], tuple[tuple[str, str], ...]]:
-    """Digest, definitions reached, and the (module, local name) of imports that they go through.
-
-    The reached definitions form a graph, possibly with cycles. Each begins with the digest of its
-    own text; then, as often as there are definitions, each takes in the digests of those that it
-    refers to, in order (colour refinement): equal digests mean equal graphs.
-    """
-    texts: dict[Definition, str] = {}
-    references: dict[Definition, list[Definition]] = {}
-    imports: set[tuple[str, str]] = set()
-    waiting = [start]
-    while waiting:
-        at = waiting.pop()
-        if at in texts:
-            continue
-        reader = _read(at)
-        texts[at], references[at] = reader.text, reader.references
-        imports |= {(at.module, local) for local in reader.imports}
-        waiting.extend(reader.references)
-    place = {at: number for number, at in enumerate(texts)}
-    around = [[number, *(place[other] for other in references[at])] for at, number in place.items()]
-    colours = [digest_of(text) for text in texts.values()]
-    for _ in texts:
-        colours = [digest_of(*(colours[number] for number in numbers)) for numbers in around]
-    return colours[place[start]], tuple(texts), tuple(sorted(imports))
+def is_ours(module: str) -> bool:
+    return module.split(".")[0] == PACKAGE
 
 
 # --- reading source -------------------------------------------------------------------------------
 
 
-@functools.cache
-def parse(module: str) -> Module:
-    spec = importlib.util.find_spec(module) if is_ours(module) else None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return Module()
-    parsed = Module(ast.parse(Path(spec.origin).read_bytes()))
-    for node in parsed.tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            parsed.imports |= _imported(node, spec.parent or "")
-        elif names := defined(node):
-            for name in names:
-                parsed.definitions.setdefault(name, []).append(node)
-        elif not (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        ) and not _only_for_types(node):
-            parsed.statements.append(node)
-    parsed.definitions.pop("__all__", None)
-    return parsed
+class Source:
+    """The package's source as it lies in a folder. Nothing is imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder  # of the package
+        self.modules: dict[str, Module] = {}
+        self.graphs: dict[tuple[Definition, frozenset[str] | None], Graph] = {}
+        self.readers: dict[Definition, Reader] = {}  # of definitions without a table of names
+
+    def path(self, module: str) -> Path | None:
+        at = self.folder.joinpath(*module.split(".")[1:])
+        found = (each for each in (at.with_suffix(".py"), at / "__init__.py") if each.is_file())
+        return next(found, None) if is_ours(module) else None
+
+    def parse(self, module: str) -> Module:
+        if module not in self.modules:
+            self.modules[module] = self._parse(module)
+        return self.modules[module]
+
+    def _parse(self, module: str) -> Module:
+        path = self.path(module)
+        if path is None:
+            return Module()
+        parsed = Module(ast.parse(path.read_bytes()))
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for node in parsed.tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                parsed.imports |= imported(node, package)
+            elif names := defined(node):
+                for name in names:
+                    parsed.definitions.setdefault(name, []).append(node)
+            elif not _only_words(node):
+                parsed.statements.append(node)
+        parsed.definitions.pop("__all__", None)
+        return parsed
+
+    def resolved(self, module: str, name: str) -> Definition:
+        """Where `name` of `module` is defined, through all modules that only pass it on."""
+        source = self.parse(module)
+        if name not in source.definitions and name in source.imports:
+            base, attribute = source.imports[name]
+            if attribute is not None and is_ours(base) and not self.path(f"{base}.{attribute}"):
+                return self.resolved(base, attribute)
+        return Definition(module, name)
+
+    def graph(self, start: Definition, chosen: frozenset[str] | None = None) -> Graph:
+        """The graph of a definition. Definitions are numbered as they are first met on the way
+        along the references, in their order: equal digests mean equal graphs. chosen: the names that
+        pick entries of `Choices`; None for all entries.
+        """
+        if (start, chosen) not in self.graphs:
+            texts: dict[Definition, str] = {}
+            references: dict[Definition, list[Definition]] = {}
+            imports: set[tuple[str, str]] = set()
+            waiting = [start]
+            while waiting:
+                at = waiting.pop()
+                if at not in texts:
+                    reader = self.readers.get(at) or Reader(self, at, chosen)
+                    if not reader.chooses:
+                        self.readers[at] = reader
+                    texts[at], references[at] = reader.text, reader.references
+                    imports |= {(at.module, local) for local in reader.imports}
+                    waiting.extend(reversed(reader.references))
+            number = {at: str(place) for place, at in enumerate(texts)}
+            parts = (part for at in texts for part in (texts[at], *map(number.get, references[at])))
+            self.graphs[start, chosen] = Graph(digest_of(*parts), texts, frozenset(imports))  # type: ignore[arg-type]
+        return self.graphs[start, chosen]
 
 
-def _imported(node: ast.Import | ast.ImportFrom, parent: str) -> dict[str, tuple[str, str | None]]:
+HERE = Source(Path(__file__).resolve().parent.parent)
+
+
+def imported(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, tuple[str, str | None]]:
     if isinstance(node, ast.Import):
-        return {
-            a.asname or a.name.split(".")[0]: (a.name if a.asname else a.name.split(".")[0], None)
-            for a in node.names
-        }
-    base = (
-        importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
-        if node.level
-        else node.module or ""
-    )
+        whole = {a.asname or a.name.split(".")[0]: a for a in node.names}
+        return {n: (a.name if a.asname else n, None) for n, a in whole.items()}
+    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    base = ".".join([*above, *filter(None, [node.module])])
     return {alias.asname or alias.name: (base, alias.name) for alias in node.names}
 
 
 def defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name] if not _only_for_types(node) else []
-    targets = (
-        node.targets
-        if isinstance(node, ast.Assign)
-        else [node.target]
-        if isinstance(node, ast.AnnAssign | ast.AugAssign)
-        else []
-    )
-    return [
-        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
-    ]
+    """The names that a statement defines."""
+    if isinstance(node, _FUNCTIONS | ast.ClassDef):
+        return [] if _only_words(node) else [node.name]
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    else:
+        targets = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+    names = []
+    for target in targets:  # a[b] = c and a.b = c define no name
+        flat = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        names += [each.id for each in flat if isinstance(each, ast.Name)]
+    return names
 
 
-def _only_for_types(node: ast.stmt) -> bool:
+def _only_words(node: ast.stmt) -> bool:
+    """Whether a statement computes nothing: a docstring, an overload, what only types need."""
     if isinstance(node, ast.FunctionDef):
-        return any(
-            isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list
-        )
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-    )
+        return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def module_definitions(module: str) -> list[str]:
-    """Names that a module of this package defines itself."""
-    return list(parse(module).definitions)
+class Reader:
+    """A definition's text with its references taken out, and the definitions they mean."""
 
-
-def is_ours(module: str) -> bool:
-    return module.split(".")[0] == PACKAGE
-
-
-@functools.cache
-def _is_module(name: str) -> bool:
-    path = Path(__file__).parent.parent.joinpath(
-        *name.split(".")[1:]
-    )  # without importing its parent, which may take a second
-    return is_ours(name) and (path.with_suffix(".py").exists() or (path / "__init__.py").exists())
-
-
-def resolved(module: str, name: str) -> Definition:
-    """Where `name` of `module` is defined, through any number of modules that only pass it on."""
-    source = parse(module)
-    if name not in source.definitions and name in source.imports:
-        base, attribute = source.imports[name]
-        if attribute is not None and is_ours(base) and not _is_module(f"{base}.{attribute}"):
-            return resolved(base, attribute)
-    return Definition(module, name)
-
-
-class _Reader:
-    """The text of a definition with its references taken out, the definitions that they mean, and
-    the imports that they go through.
-    """
-
-    def __init__(self, source: Module, at: Definition) -> None:
-        self.source, self.at = source, at
+    def __init__(self, source: Source, at: Definition, chosen: frozenset[str] | None) -> None:
+        self.source, self.at, self.chosen = source, at, chosen
+        self.module = source.parse(at.module)
         self.references: list[Definition] = []
         self.imports: set[str] = set()
-        nodes = source.definitions.get(at.name, []) if at.name else source.statements
-        self.text = "".join(self.dump(node, frozenset()) for node in nodes)
-        if at.name and source.statements:
+        self.chooses = False  # whether it depends on what is chosen
+        found = self.module.definitions.get(at.name, [])
+        nodes = found if at.name else [n for n in self.module.statements if not self.registers(n)]
+        self.text = self.dump(nodes, frozenset())
+        if at.name and self.module.statements:
             self.references.append(Definition(at.module, ""))
 
     def dump(self, node: object, local: frozenset[str]) -> str:
-        """A syntax tree as text, without positions, docstrings and annotations, alike in every
-        supported Python version.
-        """
+        """A syntax tree as text, without positions, alike in every supported Python version."""
         if isinstance(node, list):
-            return "[" + ",".join(self.dump(each, local) for each in node) + "]"
+            if node and isinstance(node[-1], ast.Raise):  # all of the block makes the error
+                node = node[-1:]
+            kept = [each for each in node if not (isinstance(each, ast.Expr) and self.checks(each))]
+            return "[" + ",".join(self.dump(each, local) for each in kept) + "]"
         if not isinstance(node, ast.AST):
             return repr(node)
-        if (
-            isinstance(node, ast.Name | ast.Attribute)
-            and (meant := self.meant(node, local)) is not None
-        ):
-            return meant
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(node, ast.Name | ast.Attribute):
+            if (meant := self.meant(node, local)) is not None:
+                return meant
+        elif isinstance(node, ast.Raise):
+            return "Raise()"
+        elif isinstance(node, ast.Assert):
+            return f"Assert({self.dump(node.test, local)})"
+        elif isinstance(node, _FUNCTIONS | ast.Lambda):
             return self.function(node, local)
-        if isinstance(node, ast.ClassDef):
+        elif isinstance(node, ast.ClassDef):
             inner = local | {name for child in node.body for name in defined(child)}
-            methods = ast.FunctionDef | ast.AsyncFunctionDef
-            body = [
-                self.dump(child, local if isinstance(child, methods) else inner)
+            parts = [
+                self.dump([child], local if isinstance(child, _FUNCTIONS) else inner)
                 for child in _without_docstring(node)
             ]
-            return f"class{self.own_name(node.name)}({self.fields(node, local, 'name', 'body')},{body})"
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            local = local | {
-                name.id
-                for each in node.generators
-                for name in ast.walk(each.target)
-                if isinstance(name, ast.Name)
-            }
-        if isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
-            for base, attribute in _imported(node, self.at.module.rpartition(".")[0]).values():
-                self.external(base, attribute, None)
-        if (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-            and not local
-        ):
+            return f"class{self.own_name(node)}({self.fields(node, local, 'name', 'body')},{parts})"
+        elif isinstance(node, ast.Call) and self.is_choices(node.func):
+            return self.choices(node, local)
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            targets = [name for each in node.generators for name in ast.walk(each.target)]
+            local = local | {name.id for name in targets if isinstance(name, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
+            package = self.at.module.rpartition(".")[0]
+            for base, attribute in imported(node, package).values():
+                self.external(base, attribute, [])
+        elif isinstance(node, ast.Assign) and not local and len(defined(node)) == 1:
             return f"Assign({self.dump(node.value, local)})"
         return f"{type(node).__name__}({self.fields(node, local)})"
 
     def fields(self, node: ast.AST, local: frozenset[str], *but: str) -> str:
-        kept = (
-            (name, value)
-            for name, value in ast.iter_fields(node)
-            if name not in _SKIPPED and name not in but
-        )
+        values = {n: v for n, v in ast.iter_fields(node) if n not in _SKIPPED and n not in but}
         return ",".join(
-            f"{name}={self.dump(value, local)}"
-            for name, value in kept
-            if value is not None and value != []
+            f"{n}={self.dump(v, local)}" for n, v in values.items() if v not in (None, [])
         )
 
-    def function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, local: frozenset[str]
-    ) -> str:
-        arguments = node.args
-        named = [
-            *arguments.posonlyargs,
-            *arguments.args,
-            *arguments.kwonlyargs,
-            arguments.vararg,
-            arguments.kwarg,
-        ]
-        inner = local | {argument.arg for argument in named if argument} | _bound(node)
-        parts = [self.dump(arguments, local)]
+    def function(self, node: _FUNCTIONS | ast.Lambda, local: frozenset[str]) -> str:  # type: ignore[valid-type]
+        given = node.args
+        named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+        inner = local | {argument.arg for argument in named if argument} | bound(node)
+        parts = [self.dump(given, local)]
         if isinstance(node, ast.Lambda):
             return f"lambda({parts[0]},{self.dump(node.body, inner)})"
         parts += [self.dump(each, local) for each in node.decorator_list if not self.keeps(each)]
-        parts += [self.dump(child, inner) for child in _without_docstring(node)]
-        return f"def{self.own_name(node.name)}({','.join(parts)})"
+        parts.append(self.dump(_without_docstring(node), inner))
+        return f"def{self.own_name(node)}({','.join(parts)})"
 
-    def own_name(self, name: str) -> str:
-        """The name of what stands inside a definition counts, since it is an attribute or a local;
-        the definition's own does not.
-        """
-        return "" if name == self.at.name else f" {name}"
+    def own_name(self, node: Any) -> str:
+        """A name inside a definition counts, as an attribute or a local; its own does not."""
+        return "" if node.name == self.at.name else f" {node.name}"
+
+    def is_choices(self, called: ast.expr) -> bool:
+        named = self.module.imports.get(getattr(called, "id", ""))
+        return named == (f"{PACKAGE}.choices", "Choices")
+
+    def choices(self, call: ast.Call, local: frozenset[str]) -> str:
+        """The entries of a table that the run names."""
+        self.chooses, table = True, call.args[-1]
+        assert isinstance(table, ast.Dict), f"{self.at}: Choices takes a dictionary's display"
+        entries = {
+            k.value: v
+            for k, v in zip(table.keys, table.values, strict=True)
+            if isinstance(k, ast.Constant)
+        }
+        assert len(entries) == len(table.keys), f"{self.at}: Choices takes plain names"
+        picked = [
+            f"{name}={self.dump(entries[name], local)}"
+            for name in entries
+            if self.chosen is None or name in self.chosen
+        ]
+        return f"choices({','.join(sorted(picked))})"
 
     def keeps(self, decorator: ast.expr) -> bool:
         """Whether a decorator is one of the store's, whose arguments tell how a run is kept."""
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        name = called.id if isinstance(called, ast.Name) else ""
-        return name in self.source.imports and self.source.imports[name][0] in KEEPERS
+        base, _ = self.module.imports.get(getattr(called, "id", ""), ("", None))
+        return bool(KEEPERS.fullmatch(base))
+
+    def checks(self, node: ast.Expr) -> bool:
+        """Whether a statement only checks: it can stop a run and cannot change a number."""
+        called = node.value.func if isinstance(node.value, ast.Call) else None
+        return bool(_CHECK.fullmatch(getattr(called, "id", "") or getattr(called, "attr", "")))
+
+    def registers(self, node: ast.stmt) -> bool:
+        """Whether a module's statement enters something in a table of a keeper's."""
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        while isinstance(target, ast.Subscript | ast.Attribute):
+            target = target.value
+        base, name = self.module.imports.get(getattr(target, "id", ""), ("", None))
+        return bool(KEEPERS.fullmatch(base) or KEEPERS.fullmatch(f"{base}.{name}"))
 
     def meant(self, node: ast.expr, local: frozenset[str]) -> str | None:
-        """The text for a name, or a chain of attributes, that means something outside of the
+        """The text of a name, or a chain of attributes, that means something outside of the
         definition; None for a local or a built-in.
         """
         chain: list[str] = []
@@ -284,59 +298,44 @@ class _Reader:
             node = node.value
         if not isinstance(node, ast.Name) or node.id in local:
             return None
-        if node.id in self.source.definitions:
-            return self.refer(self.at.module, node.id) + "".join(
-                f".{attribute}" for attribute in chain
-            )
-        if node.id not in self.source.imports:
+        if node.id in self.module.definitions:
+            return self.refer(self.at.module, node.id) + "".join(f".{a}" for a in chain)
+        if node.id not in self.module.imports:
             return None
         self.imports.add(node.id)
-        module, name = self.source.imports[node.id]
-        while (
-            chain
-            and (name is None or _is_module(f"{module}.{name}"))
-            and _is_module(f"{module}.{name}" if name else module)
-        ):
-            module, name = (f"{module}.{name}" if name else module), chain.pop(0)
+        module, name = self.module.imports[node.id]
+        while chain and self.source.path(whole := f"{module}.{name}" if name else module):
+            module, name = whole, chain.pop(0)
         return self.external(module, name, chain)
 
-    def external(self, module: str, name: str | None, chain: list[str] | None) -> str:
-        """The text for `name` of another module: a reference where it is the package's, else its
-        full name.
-        """
-        after = "".join(f".{attribute}" for attribute in chain or ())
-        if module in KEEPERS or (name and f"{module}.{name}" in KEEPERS):
+    def external(self, module: str, name: str | None, chain: list[str]) -> str:
+        """The text of another module's `name`: a reference if the package's, else its full name."""
+        after = "".join(f".{attribute}" for attribute in chain)
+        if KEEPERS.fullmatch(module) or KEEPERS.fullmatch(f"{module}.{name}"):
             return f"kept:{name}{after}"
         if not is_ours(module):
             return f"{module}.{name}{after}" if name else f"{module}{after}"
-        whole = (
-            module if name is None else f"{module}.{name}" if _is_module(f"{module}.{name}") else ""
-        )
-        if whole:  # a module used as a value counts whole
-            return "whole" + "".join(self.refer(whole, each) for each in parse(whole).definitions)
+        whole = module if name is None else f"{module}.{name}"
+        if self.source.path(whole):  # a module used as a value counts whole
+            return "whole" + "".join(
+                self.refer(whole, n) for n in self.source.parse(whole).definitions
+            )
         assert name is not None
         return self.refer(module, name) + after
 
     def refer(self, module: str, name: str) -> str:
-        target = resolved(module, name)
-        if target.module in KEEPERS:
+        target = self.source.resolved(module, name)
+        if KEEPERS.fullmatch(target.module):
             return f"kept:{target.name}"
         self.references.append(target)
         return "@"
 
 
-@functools.cache
-def _read(at: Definition) -> _Reader:
-    return _Reader(parse(at.module), at)
-
-
-def _without_docstring(
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
-) -> list[ast.stmt]:
+def _without_docstring(node: Any) -> list[ast.stmt]:
     return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
 
 
-def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
     """Names that a function's body makes local: assigned, imported, caught, matched or defined
     there, and not declared global.
     """

@@ -20,7 +20,7 @@ import math
 import os
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
-from curlnb.runs.devices import cpu_threads, default_device, numeric_mode
+from curlnb.runs.devices import default_device, in_force
 from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
 
 Record = dict[str, Any]
@@ -145,7 +145,9 @@ class Store:
             found = read_reference(self.reference / f"{experiment.name}.jsonl").get(
                 experiment.identity(parameters, seed)
             )
-            if found is not None and (self.reference_only or found["code"] == experiment.code):
+            if found is not None and (
+                self.reference_only or found["code"] == experiment.code(parameters)
+            ):
                 return found | {
                     "origin": ", ".join(
                         [
@@ -205,10 +207,10 @@ class Store:
     def _of_other_numerics(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> Record | None:
-        """A finished run of this store with the same code that was computed by other numerics, by
-        eight ranks under torchrun say.
+        """A finished run of this store with the same code that was computed by other numerics,
+        by other CPU threads for example.
         """
-        identity, code = experiment.identity(parameters, seed), experiment.code
+        identity, code = experiment.identity(parameters, seed), experiment.code(parameters)
         for path in sorted((self.root / experiment.name).glob("*/run.json")):
             record = files.read_sealed(path, _complete)
             if record and record["identity"] == identity and record["code"] == code:
@@ -265,11 +267,12 @@ class Store:
         for leftover in run.folder.glob(".*"):  # what a killed writer left half done
             files.remove(leftover)
         start, earlier = time.perf_counter(), run.load_checkpoint()
-        torch.manual_seed(
-            seed
-        )  # for initial weights and dropout; everything else draws from explicit generators
-        with in_force(full, run.device) as threads:
+        with in_force(seed, full.get("precision", "float32"), run.device) as threads:
             metrics = experiment.call(run, full, seed)
+            arrays = run.arrays | {
+                f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
+                for name, values in run.curve.items()
+            }
         if taken := {*metrics} & {
             *full,
             "seed",
@@ -286,10 +289,6 @@ class Store:
             raise StoreError(
                 f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept"
             )
-        arrays = run.arrays | {
-            f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
-            for name, values in run.curve.items()
-        }
         if arrays:
             files.save_tensors(run.folder / "arrays.safetensors", arrays, {})
         record: Record = {
@@ -303,7 +302,7 @@ class Store:
             ),
             "device": str(run.device.type),
             "identity": experiment.identity(full, seed),
-            "code": experiment.code,
+            "code": experiment.code(full),
             "numerics": provenance.numerics(full),
             "machine": provenance.machine() | {"threads": threads} | run.notes,
             "commit": provenance.commit(),
@@ -376,8 +375,8 @@ class Store:
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
-        with files.lock(run.folder / "lock"), in_force(full, run.device):
-            torch.manual_seed(seed)
+        precision = full.get("precision", "float32")
+        with files.lock(run.folder / "lock"), in_force(seed, precision, run.device):
             found = experiment.training(
                 run, seed=seed, **grouped(experiment.training, full)
             )  # trains where the network was lost
@@ -429,17 +428,6 @@ def read_reference(path: Path) -> dict[str, Record]:
 def reference_place(experiment: str) -> str:
     """What the seal of a reference record is bound to."""
     return f"runs/{experiment}.jsonl"
-
-
-@contextlib.contextmanager
-def in_force(parameters: Mapping[str, Any], device: torch.device) -> Iterator[int]:
-    """Compute inside the block with what the key's numerics say; yields the number of CPU threads."""
-    count, precision = (
-        environment.threads() if device.type == "cpu" else None,
-        parameters.get("precision", "float32"),
-    )
-    with cpu_threads(count) as threads, numeric_mode(precision, device):
-        yield threads
 
 
 _FIELDS: dict[str, type | types.UnionType] = {

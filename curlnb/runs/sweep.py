@@ -49,10 +49,6 @@ def sweep(
         raise ValueError(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
-    if (ranks := environment.world_size()) > 1:
-        raise ValueError(
-            f"each of torchrun's {ranks} processes would compute the whole sweep: start one, or `torchrun -m curlnb run`"
-        )
     store = store or default_store()
     jobs = [
         _job(experiment, store, experiment.parameters({**fixed, **point}), seed)

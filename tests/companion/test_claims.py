@@ -19,8 +19,15 @@ from scipy import stats
 from curlnb.companion import claims, ledger, notebook, notebooks
 from curlnb.companion.claims import Claim, paired, read_table
 from curlnb.companion.formatting import MARKS, ClaimsTable, line
-from curlnb.companion.ledger import Ledger, frame, judged, read, record, records
-from curlnb.companion.statistics import power, seeds_needed, t_interval, verdict
+from curlnb.companion.judgement import again, judged
+from curlnb.companion.ledger import Ledger, frame, read, record, records
+from curlnb.companion.statistics import (
+    correlation_interval,
+    power,
+    seeds_needed,
+    t_interval,
+    verdict,
+)
 
 ABOVE_0, MARGIN = (0.0, math.inf), (-1.0, 1.0)
 NOTEBOOK = "2_dcl/5.1_figure4_images"
@@ -34,7 +41,7 @@ def gain(id: str = "chuang2020/fig4a", **columns: object) -> Claim:
         where="Figure 4a",
         unit="points",
         low=0.0,
-        data="stl10",
+        data=("stl10",),
         notebook=NOTEBOOK,
     )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
@@ -56,15 +63,14 @@ TABLE = [
     gain(
         effect=4.26,
         effect_from="Figure 4a",
-        sd=3.0,
-        seeds=8,
-        diagnostic="untrained encoder|AUC",
+        sd=3.0,  # for which eight seeds are planned
+        diagnostic=("untrained encoder", "AUC"),
         group="one measurement",
     ),
     gain("chuang2020/s55", effect=4.26, group="one measurement"),
     gain("chuang2020/equal", low=-2.0, high=2.0, effect=0.0),
     gain("robinson2021/dd", notebook="", unrun="no machine holds it"),
-    gain("curlnb/vanish", kind="ours", data="cifar10-mini"),
+    gain("curlnb/vanish", kind="ours", data=("cifar10-mini",)),
 ]
 FIVE = [2.3, 3.8, 2.7, 3.1, 2.9]
 DIAGNOSTIC = {"untrained encoder": 37.5, "AUC": "0.71"}
@@ -91,6 +97,16 @@ def test_interval_is_the_t_interval(n: int) -> None:
     x = np.random.default_rng(n).normal(3, 2, n)
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
     np.testing.assert_allclose(t_interval(x), (x.mean(), expected.low, expected.high), rtol=1e-12)
+
+
+def test_interval_of_correlations_is_fishers() -> None:
+    x = [0.9, 0.95, 0.7, 0.99, 0.85]
+    z = stats.ttest_1samp(np.arctanh(x), 0).confidence_interval(0.95)
+    expected = np.tanh([np.arctanh(x).mean(), z.low, z.high])
+    np.testing.assert_allclose(correlation_interval(x), expected, rtol=1e-12)
+    assert t_interval(x)[2] > 1 > correlation_interval(x)[2]
+    row = judged(gain(unit="correlation"), x, data="stl10")
+    assert (row["low"], row["high"]) == correlation_interval(x)[1:]
 
 
 @pytest.mark.parametrize(
@@ -159,12 +175,13 @@ def test_no_number_of_seeds_reproduces_an_effect_that_is_not_inside_the_region()
         ((-1.9, 0.1), (-math.inf, 0), -2.0, "smaller than claimed"),
         ((51, 60), (50, math.inf), 75, "reproduced, smaller than claimed"),
         ((-0.5, 0.5), (-1, 1), 0.0, "reproduced"),
-        (
-            (0.1, 0.5),
-            (-1, 1),
-            0.0,
-            "reproduced",
-        ),  # two bounds are a margin, which has no size to fall short of
+        ((0.1, 0.5), (-1, 1), 0.0, "reproduced"),  # a margin has no size to fall short of
+        # a margin of one bound: no gain, to half a point; a gain is not smaller than claimed
+        ((0.03, 0.82), (-math.inf, 0.5), 0.0, "undecided"),
+        ((0.44, 0.52), (-0.5, 0.5), 0.0, "undecided"),
+        ((0.03, 0.42), (-math.inf, 0.5), 0.0, "reproduced"),
+        ((0.6, 0.82), (-math.inf, 0.5), 0.0, "contradicted"),
+        ((-2.3, 0.37), (-0.5, math.inf), 0.4, "undecided"),
         ((-0.5, 1.0), (-1, 1), 0.0, "undecided"),
         ((1.1, 2.0), (-1, 1), 0.0, "contradicted"),
         ((-3.0, -1.1), (-1, 1), 0.0, "contradicted"),
@@ -181,6 +198,15 @@ def test_a_claim_and_its_mirror_image_get_the_same_verdict(
 ) -> None:
     above = verdict(low, low + width, (threshold, math.inf), threshold + effect)
     assert above == verdict(-low - width, -low, (-math.inf, -threshold), -threshold - effect)
+
+
+@given(st.floats(-3, 3), st.floats(0, 3), st.floats(0.1, 2))
+def test_a_margin_of_one_bound_and_of_two_are_judged_alike(
+    low: float, width: float, margin: float
+) -> None:
+    """Where the interval is far from the other bound."""
+    one = verdict(low, low + width, (-math.inf, margin), 0.0)
+    assert one == verdict(low, low + width, (-100.0, margin), 0.0)
 
 
 REPETITIONS = 20_000
@@ -243,6 +269,7 @@ def test_a_verdict_is_false_as_seldom_as_the_ledger_says(truth: float) -> None:
     """
     for region, effect, most in (
         (ABOVE_0, 1.0, 0.025),
+        ((-math.inf, 0.5), 0.0, 0.025),
         (MARGIN, 0.0, 0.05),
         ((-0.05, 0.05), 0.0, 0.05),
     ):
@@ -296,13 +323,14 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
         (dict(id="chaung2020/fig4a"), "should read paper/slug"),
         (dict(id="chuang2020/fig 4a"), "should read paper/slug"),
         (dict(id="chuang2020/a/b"), "should read paper/slug"),
-        (dict(paper="arora2019"), "is of paper 'arora2019'"),
         (dict(kind="identity"), "kind 'identity', which is not one of experiment, theorem"),
         (dict(claim=" "), "give the claim in words"),
         (dict(low=1.0, high=-1.0), "empty region"),
         (dict(low=None), "experiment and has no region"),
-        (dict(kind="theorem", seeds=5), "theory and plans seeds"),
+        (dict(kind="theorem", sd=5.0), "theory and plans seeds"),
         (dict(effect=0.0), "effect 0.0, which is not inside"),
+        (dict(readings=("one",)), "needs two readings"),
+        (dict(readings=("one", "other"), settled="yes"), "settled and has readings"),
         (dict(low=None, kind="text", effect=1.0), "effect 1.0, which is not inside"),
     ],
 )
@@ -312,32 +340,52 @@ def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns: dict, say
     assert "\n" not in str(error.value)
 
 
-HEAD = ",".join(Claim.__dataclass_fields__)
-ROW = "chuang2020/fig4a,chuang2020,Figure 4a,,,experiment,,a gain,mean,points,0,,stl10,4.26,Figure 4a,3,pilot,8,,x,"
+ENTRY = '''
+[fig4a]
+where = "Figure 4a"
+kind = "experiment"
+claim = """
+a gain that takes
+two lines"""
+low = 0
+data = ["stl10", "cifar10"]
+effect = 4.26
+effect_from = "Figure 4a"
+sd = 3
+sd_from = "the pilot"
+notebook = "x"
+'''
 
 
 def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
-    path = tmp_path / "claims.csv"
-    path.write_text(f"{HEAD}\n{ROW}\n")
-    (row,) = read_table(path).values()
-    assert (row.region, row.effect, row.sd, row.seeds, row.group, row.bounded) == (
+    path = tmp_path / "chuang2020.toml"
+    path.write_text(ENTRY)
+    (tmp_path / "arora2019.toml").write_text('[first]\nclaim = "the first paper comes first"\n')
+    first, row = read_table(tmp_path).values()
+    assert (first.id, row.id, row.group) == ("arora2019/first", *["chuang2020/fig4a"] * 2)
+    assert (row.claim, row.region, row.data) == (
+        "a gain that takes two lines",
         ABOVE_0,
-        4.26,
-        3.0,
-        8,
-        row.id,
-        True,
+        ("stl10", "cifar10"),
     )
+    assert (row.effect, row.sd, row.seeds, row.bounded) == (4.26, 3.0, 8, True)
     for text, says in {
-        f"{HEAD}\n{ROW}\n{ROW}\n": "stands twice",
-        f"{HEAD},more\n{ROW},1\n": "has the columns",
-        f"{HEAD}\n{ROW},1\n": "line 2 of claims.csv has more or fewer cells",
-        f"{HEAD}\n{ROW[:-3]}\n": "more or fewer cells",
-        f"{HEAD}\n{ROW.replace('4.26', 'four')}\n": "'four' for effect, which is no number",
+        ENTRY + ENTRY: "chuang2020.toml: ",
+        ENTRY + "colour = 1\n": "has the field 'colour', which no claim has",
+        ENTRY + "seeds = 1\n": "has the field 'seeds'",
+        ENTRY.replace("4.26", '"four"'): "'four' for effect, which is not of type float",
+        ENTRY.replace('["stl10", "cifar10"]', '"stl10"'): "'stl10' for data",
+        "[fig4a]\nlow = 0\n": "says nothing",
     }.items():
         path.write_text(text)
-        with pytest.raises(ValueError, match=says):
-            read_table(path)
+        with pytest.raises(ValueError, match=says) as error:
+            read_table(tmp_path)
+        assert "\n" not in str(error.value)
+
+
+def test_a_plan_that_no_number_of_seeds_fulfils_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no number of seeds finds 1e-05 where sd = 1"):
+        _ = gain(effect=1e-5, sd=1.0).seeds
 
 
 # --- one judgement
@@ -356,8 +404,8 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         pytest.approx(np.std(FIVE, ddof=1)),
     )
     assert line(row) == (
-        "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); mean paired difference +2.96 [+2.27, +3.65] points, "
-        "n = 5 (8 planned); untrained encoder 37.5, AUC 0.71"
+        "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); "
+        "mean paired difference +2.96 [+2.27, +3.65] points, n = 5 (8 planned); untrained encoder 37.5, AUC 0.71"
     )
 
 
@@ -367,9 +415,17 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         ({}, "stl10", "paper", "paper's setting"),
         ({}, "stl10", "night", "paper's data, smaller training"),
         ({}, "cifar10-mini", "paper", "stand-in"),
-        (dict(data="MR|CR|TREC"), "TREC|MR", "gpu", "paper's data, smaller training"),
-        (dict(data="MR|CR"), "MR|TREC", "paper", "stand-in"),
+        (dict(data=("MR", "CR", "TREC")), "TREC|MR", "gpu", "paper's data, smaller training"),
+        (dict(data=("MR", "CR")), "MR|TREC", "paper", "stand-in"),
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
+        (dict(as_printed_at=("night",)), "stl10", "night", "paper's setting"),
+        (
+            dict(as_printed_at=("night",)),
+            "stl10",
+            "night, changed",
+            "paper's data, smaller training",
+        ),
+        (dict(as_printed_at=("night",)), "cifar10-mini", "night", "stand-in"),
     ],
 )
 def test_scope_is_whose_data_and_whose_training(
@@ -417,6 +473,43 @@ def test_exact_claims() -> None:
         "fails",
     ]
     assert "proof step fails, statement stands" in line(judged(theory(), exact="proof step fails"))
+
+
+def test_a_sentence_that_is_true_as_it_stands_depends_on_the_reading() -> None:
+    claim = theory(low=0.0, readings=("it is said of one seed", "it is said of all"))
+    assert judged(claim, value=0.5)["verdict"] == "holds"
+    row = judged(claim, value=-0.5)
+    assert row["verdict"] == "depends on the reading"
+    assert line(row).endswith("true if it is said of one seed; false if it is said of all")
+    assert "true if" not in line(judged(claim, value=0.5))
+
+
+@pytest.mark.parametrize("exact", ["fails", "proof step fails"])
+def test_a_slip_that_the_paper_settles_is_a_note(exact: str) -> None:
+    row = judged(theory(settled="Lemma B.2 has it right"), exact=exact, value=2.0)
+    assert line(row) == "arora2019/lemma4.3: note; largest ratio 2; Lemma B.2 has it right"
+    assert judged(theory(settled="Lemma B.2 has it right"), exact="holds")["verdict"] == "holds"
+
+
+def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() -> None:
+    row = judged(gain(effect=4.0), FIVE, data="cifar10-mini", profile="night")
+    assert row["verdict"] == "reproduced, smaller than claimed"
+    moved = again(row, gain(low=5.0, effect=None, data=("cifar10-mini",), changed="the bound"))
+    assert (moved["verdict"], moved["scope"], moved["mean"], moved["changed"]) == (
+        "contradicted",
+        "paper's data, smaller training",
+        row["mean"],
+        "the bound",
+    )
+    few = judged(gain(), FIVE[:4], data="stl10")
+    assert again(few, gain(low=9.0))["verdict"] == "undecided"
+    unrun = judged(gain(), note="no time")
+    assert again(unrun, gain(low=9.0)) == unrun | {"claimed_low": 9.0}
+    failed = judged(theory(), exact="fails", value=2.0)
+    readings = theory(readings=("one", "other"))
+    assert again(failed, readings)["verdict"] == "depends on the reading"
+    assert again(again(failed, readings), theory())["verdict"] == "fails"
+    assert again(judged(theory(high=1.0), value=2.0), theory(high=3.0))["verdict"] == "holds"
 
 
 @pytest.mark.parametrize(
@@ -545,9 +638,25 @@ def test_a_better_profiles_reference_stands_beside(book, tmp_path) -> None:
     night.show()
     book.judge("chuang2020/fig4a", FIVE, data="cifar10-mini", diagnostic=DIAGNOSTIC)
     shown = book.show()
-    at_night = "reproduced (paper's data, smaller training); +5.10 [+4.90, +5.30] points, n = 5 (8 planned)"
+    at_night = (
+        "reproduced (paper's data, smaller training); "
+        "+5.10 [+4.90, +5.30] points, n = 5 (8 planned)"
+    )
     assert repr(shown).splitlines()[1] == f"  at night: {at_night}"
-    assert "at a better profile" in shown._repr_html_()
+    opinion = "over 1,000 times likelier with the stated size than without"
+    assert repr(shown).splitlines()[2] == f"  second opinion: {opinion}"  # on the best evidence
+    for part in ("at a better profile", "second opinion", opinion):
+        assert part in shown._repr_html_()
+
+
+def test_finished_columns_have_all_that_a_page_shows() -> None:
+    claim = gain(effect=2.5, changed="the bound", data=("stl10",))
+    (row,) = ledger.finished(frame([judged(claim, FIVE, data="cifar10-mini", note="a word")]))
+    assert row["verdict"] == "✓ reproduced (stand-in)"
+    assert row["claimed"] == "> 0, effect 2.5"
+    assert row["measured"].startswith("mean paired difference +2.96 [")
+    assert row["notes"] == "a word; changed after a look at results: the bound"
+    assert row["second_opinion"].endswith("times likelier with the stated size than without")
 
 
 # --- pairs
@@ -844,7 +953,7 @@ def test_expected_false_verdicts_count_intervals_by_their_bounds() -> None:
 
 
 def test_every_verdict_has_a_mark_and_every_row_a_line() -> None:
-    assert len(MARKS) == 10
+    assert len(MARKS) == 12
     text = repr(ClaimsTable(records(some_rows())))
     assert [part.split(": ")[0] for part in text.splitlines()] == list(some_rows()["id"])
     assert "chuang2020/equal: not run; needs a GPU" in text

@@ -11,7 +11,8 @@ from browser import CHROMIUM, look
 from curlnb.__main__ import main
 from curlnb.companion import claims, report, typeset
 from curlnb.companion.claims import Claim
-from curlnb.companion.ledger import frame, judged, read, record
+from curlnb.companion.judgement import judged
+from curlnb.companion.ledger import frame, read, record
 from curlnb.companion.report import verdict_table, write_report
 from curlnb.runs import environment as runs_environment
 
@@ -24,7 +25,7 @@ def gain(id: str, **columns: object) -> Claim:
         claim=f"what {id} says",
         where="Section 5",
         low=0.0,
-        data="stl10",
+        data=("stl10",),
         notebook=NOTEBOOK,
     )
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
@@ -41,7 +42,7 @@ TABLE = {
             statistic="largest ratio",
             notebook=NOTEBOOK,
         ),
-        gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", seeds=8),
+        gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", sd=3.0),
         gain("chuang2020/fig4b"),
         gain("chuang2020/lost"),
         gain("chuang2020/open", effect=0.5),

@@ -348,10 +348,22 @@ class TestKnn:
         monkeypatch.setattr(accuracy, "CHUNK", 700)
         assert knn(x, y, x_test, y_test, k=10) == whole
 
+    def test_types_of_features_and_labels_do_not_matter(self):
+        x, y = blobs(30, 3, 4, 2.0)
+        x_test, y_test = blobs(20, 3, 4, 2.0)
+        whole = knn(x, y, x_test, y_test, k=5)
+        for features, labels in (
+            (x_test.double(), y_test.int()),
+            (x_test, y_test.to(torch.uint8)),
+        ):
+            assert knn(x, y.int(), features, labels, k=5) == whole
+
     def test_errors(self):
         x, y = blobs(10, 2, 3, 1.0)
         with pytest.raises(ValueError, match=r"k must lie in 1\.\.10.*got 200"):
             knn(x, y, x, y)
+        with pytest.raises(ValueError, match=r"labels must be integers, got torch.float32: take"):
+            knn(x, y.float(), x, y, k=2)
         with pytest.raises(ValueError, match=r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
         with pytest.raises(ValueError, match=r"classes must be at least 2.*got 1"):

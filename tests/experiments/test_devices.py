@@ -21,19 +21,19 @@ def cases() -> dict[str, list[dict[str, Any]]]:
 
     All share one store, so that experiments on the same training find what another trained.
     """
-    from curlnb.experiments import graphs, images, latent, latent_text, sentences
+    from curlnb.experiments import graphs, images, latent, latent_text, objectives, sentences
 
     takes: dict[str, dict[str, Any]] = {
         "debiased": {"tau_plus": 0.1},
         "hard": {"tau_plus": 0.1, "beta": 1.0},
-        "hard_consistent": {"beta": 1.0},
+        "hard_corrected": {"beta": 1.0},
     }
     image_training: list[dict[str, Any]] = [
-        {"objective": name, **takes.get(name, {})} for name in images.OBJECTIVES
+        {"objective": name, **takes.get(name, {})} for name in objectives.OBJECTIVES
     ]
     image_training += [
         {"objective": "hard", "beta": 1.0, "tau_plus": 0.1, "schedule": name, "views": 4}
-        for name in images.SCHEDULES[1:]
+        for name in objectives.SCHEDULES[1:]
     ]
     image_training += [{"positives": name, "negatives": 3} for name in images.POSITIVES]
     image_training += [
@@ -44,7 +44,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     image_training += [{"encoder": "resnet18"}, {"precision": "bf16"}, {"precision": "tf32"}]
     image_training += [
         {"dataset": "stl10", "train_split": "train+unlabeled"},
-        {"dataset": "imagenet100"},
+        {"objective": "unbiased", "label_groups": 5, "dataset": "cifar100"},
         {"dataset": "quickdraw-mini"},
     ]
     image_training += [{"evaluate_on": "validation"}]
@@ -65,6 +65,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "images.simclr": [{}, *image_training, {"released_probe": True}],
         "images.surrogate": [{}, {"seed": 1}],
         "representations.look": [{}, {"seed": 2}],
+        "images.measures": [{}, {"objective": "hard", "beta": 1.0, "tau_plus": 0.1}],
         "moco.moco_v2": [
             {},
             {"mix_hardest": 4, "mixed": 2, "mixed_with_query": 2},
@@ -99,11 +100,13 @@ def cases() -> dict[str, list[dict[str, Any]]]:
             *of_words,
             {"method": "quick_thoughts"},
             {"words": 5, "evaluate_on": "dev"},
+            {"epochs": 0, "track": True},
         ],
         "latent_text.reviews": [
             {},
             {"method": "quick_thoughts", "evaluate_on": "validation"},
             {"train_on": "wiki-mini"},
+            {"epochs": 0},
         ],
         "sentences.quick_thoughts": [
             *(

@@ -209,7 +209,7 @@ def test_batches_hold_every_graph_once_and_none_is_alone():
 
 def test_a_class_with_one_graph_is_named_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr(family, "_load", lambda name, device: made(labels=[0, 0, 0, 1]))
-    monkeypatch.setattr(family, "train_by", lambda *a, **k: pytest.fail("trained first"))
+    monkeypatch.setattr(family, "train", lambda *a, **k: pytest.fail("trained first"))
     with pytest.raises(
         ValueError,
         match="MUTAG has a class with 1 graphs, and 10 folds need 10 of each; use fewer folds",

@@ -144,11 +144,27 @@ def test_objectives_are_the_losses_by_name():
         ({"objective": "debiased", "beta": 1.0}, "takes no beta, got 1.0; use 'hard'"),
         ({"views": 1}, "views is 1: a positive needs at least 2"),
         ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
+        (
+            {"negatives": 1022, "batch": 256},
+            "negatives is 1022: a batch of 256 in 2 views holds 510",
+        ),
+        ({"negatives": 46, "batch": 16, "views": 3}, "a batch of 16 in 3 views holds 45"),
+        ({"negatives": 0}, "negatives is 0: it must be a whole number of at least 1"),
+        ({"batch": 1}, "batch is 1: it must be a whole number of at least 2"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
         execute(simclr, tmp_path, {"dataset": Noise()} | parameters)
+
+
+def test_a_batch_holds_as_many_negatives_as_it_may_be_asked_for(tmp_path):
+    """16 images in 2 views: 30 for each anchor, which are all."""
+    given = {"dataset": Noise(), "batch": 16, "epochs": 1, "size": 16}
+    few, all_of_them, none_named = (
+        execute(simclr, tmp_path / str(n), given | {"negatives": n})["loss"] for n in (8, 30, None)
+    )
+    assert few < all_of_them == none_named
 
 
 def test_what_validates_and_loads_the_data_counts_in_the_code_digest():

@@ -30,6 +30,17 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("changes", [{"track": True}, {}])
+def test_no_epoch_is_measured_as_the_untrained_network(tmp_path, changes):
+    untrained = execute(curl, tmp_path / "untrained", TINY | {"method": "untrained"})
+    none = execute(curl, tmp_path / "none", TINY | {"epochs": 0} | changes)
+    assert "train_loss" not in none
+    assert len(none.get("track_un", [0])) == 1
+    same = untrained.keys() & none.keys()
+    assert len(same) > 20
+    assert {name: untrained[name] for name in same} == {name: none[name] for name in same}
+
+
 # --- sampling
 
 
@@ -279,7 +290,8 @@ def test_representations_have_a_hundred_numbers_as_in_the_paper():
             "method 'curled' is unknown; use one of curl, supervised, untrained",
         ),
         ({"loss": "squared"}, "loss 'squared' is unknown; use one of logistic, hinge"),
-        ({"negatives": 0}, "negatives and block must be at least 1, got 0 and 1"),
+        ({"negatives": 0}, "negatives is 0: it must be a whole number of at least 1"),
+        ({"block": 0}, "block is 0: it must be a whole number of at least 1"),
         ({"block": 6}, "a batch of 12 holds less than two blocks of 7 points"),
         (
             {"block": 4, "batch": 20, "share": 0.5},

@@ -11,8 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from curlnb import losses
 from curlnb.experiments import moco
 from curlnb.experiments.moco import MoCo, mixed_negatives, moco_v2, query_key_similarities
-from curlnb.experiments.optimisers import optimiser, rate
-from curlnb.experiments.settings import Optimisation
 from curlnb.losses import contrastive_loss
 from curlnb.models.encoders import SimCLR, momentum_update, projection_head
 
@@ -88,15 +86,15 @@ def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, monkeypatch):
     models = []
     monkeypatch.setattr(
         moco,
-        "train_by",
-        lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]},
+        "train",
+        lambda run, model, step, settings, **_: models.append((model, step)) or {"loss": [0.0]},
     )
     execute(
         moco_v2, tmp_path, {"dataset": Noise(), "batch": 8, "queue": 16, "size": 16, "bn_groups": 2}
     )
     model, step = models[0]
     model.train()
-    step(torch.arange(8))[0].backward()
+    step(torch.arange(8), 0.0)[0].backward()
     assert all(p.grad is None for p in model.key.parameters())
     assert all(
         p.grad is not None and p.grad.abs().sum() > 0
@@ -112,8 +110,8 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
     models = []
     monkeypatch.setattr(
         moco,
-        "train_by",
-        lambda settings, run, model, step, **b: models.append((model, step)) or {"loss": [0.0]},
+        "train",
+        lambda run, model, step, settings, **_: models.append((model, step)) or {"loss": [0.0]},
     )
     seen = {"query": [], "key": []}
     execute(
@@ -126,7 +124,7 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
         getattr(model, name).register_forward_hook(
             lambda module, inputs, out, name=name: seen[name].append(out[1].detach())
         )
-    step(torch.arange(16))
+    step(torch.arange(16), 0.0)
     (query,), (key,) = seen["query"], seen["key"]
     model.enqueue(query[:0], torch.arange(0))
     kept = model.keys[:16]
@@ -200,18 +198,6 @@ def test_weighting_negatives_costs_no_multiplication_of_embeddings_and_mixing_so
 
     assert multiplications(beta=1.0) == multiplications()
     assert multiplications(mixed=10) == multiplications() * (50 + 10) / 50
-
-
-def test_rates_fall_along_half_a_cosine_or_by_steps():
-    assert rate(2.0, 0.0, cosine=True) == 2.0
-    assert rate(2.0, 0.5, cosine=True) == pytest.approx(1.0)
-    assert [
-        rate(1.0, done, milestones=[0.5, 0.75]) for done in (0, 0.49, 0.5, 0.75, 0.99)
-    ] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
-    with pytest.raises(ValueError, match="shares of the training in"):
-        rate(1.0, 0.0, milestones=[120, 160])
-    with pytest.raises(ValueError, match="optimiser 'lars' is unknown; use one of adam, sgd"):
-        optimiser(torch.nn.Linear(1, 1), Optimisation(), torch.device("cpu"), "lars")
 
 
 @pytest.mark.parametrize(

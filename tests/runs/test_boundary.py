@@ -16,7 +16,8 @@ from curlnb.__main__ import main
 from curlnb.companion import notebooks, reference, reproduce, restamp
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
-from curlnb.runs import boundary, distributed, environment
+from curlnb.runs import boundary, environment
+from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
 HOME = environment.home()
@@ -42,7 +43,7 @@ def bench(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
     for module, name in (
-        (distributed, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (reference, "_promote"), (restamp, "restamp"),
+        (Store, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (reference, "_promote"), (restamp, "restamp"),
     ):  # fmt: skip
 
         def work(*_: object, name: str = name, **__: object) -> None:
@@ -142,7 +143,7 @@ WRONG = {
         "Infinity",
         "",
     ],
-    "batch": ["0", "-1", "abc", "2.5", "false", "[]", str(10**30)],
+    "batch": ["0", "1", "-1", "abc", "2.5", "false", "[]", str(10**30)],
     "lr": [
         "0",
         "-0.1",
@@ -228,7 +229,6 @@ VARIABLES = {
     "CURLNB_HOME": ["/nowhere/at/all", "~nobody-here/x"],
     "CURLNB_RESULTS": ["/dev/null/x", "/dev/null", "~nobody-here"],
     "CURLNB_DATA": ["/dev/null", "/dev/null/x"],
-    "CURLNB_IMAGENET": ["/nowhere"],
     "CURLNB_LOG": ["/nowhere/at/all/x", "/"],
     "CURLNB_SCHEDULER": ["host", "tcp://host", "tcp://host:port"],
     "CURLNB_NOTEBOOK": ["/etc/x", "../../x", "a\x1bb"],

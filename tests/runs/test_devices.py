@@ -2,17 +2,19 @@
 afterwards all is as before.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
-from toy import counted
+from toy import counted, loss_of, regression
 
 from curlnb.runs import devices
 from curlnb.runs.experiment import Experiment
-from curlnb.runs.store import Store
+from curlnb.runs.store import Run, Store
+from curlnb.runs.training import Accelerated
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
@@ -36,14 +38,14 @@ def test_tf32_is_taken_where_the_precision_says_so_and_nowhere_else(ampere, prec
     assert before == (False, True), (
         "torch's own default, of which neither half is what a precision means"
     )
-    with devices.numeric_mode(precision, GPU):
+    with devices.in_force(0, precision, GPU):
         assert taken() == ((True, True) if precision == "tf32" else (False, False))
     assert taken() == before
 
 
 def test_what_was_set_before_comes_back_after_a_failure(ampere):
     def fail() -> None:
-        with devices.numeric_mode("float32", GPU):
+        with devices.in_force(0, "float32", GPU):
             assert taken() == (False, False)
             raise KeyError("in the block")
 
@@ -72,8 +74,126 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
     assert (record["numerics"]["precision"], record["numerics"]["tf32"]) == ("float32", False)
 
 
-@pytest.mark.parametrize(("set_before", "in_force"), [(None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")])
-def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, in_force):
+@contextlib.contextmanager
+def switched(part, name, value):
+    before = getattr(part, name)
+    setattr(part, name, value)
+    try:
+        yield
+    finally:
+        setattr(part, name, before)
+
+
+@contextlib.contextmanager
+def called(switch, value, before):
+    switch(value)
+    try:
+        yield
+    finally:
+        switch(before)
+
+
+READERS = {
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "float64": lambda: called(torch.set_default_dtype, torch.float64, torch.float32),
+    "a device": lambda: torch.device("meta"),
+    "the device": lambda: called(torch.set_default_device, "meta", None),
+    "matmul": lambda: called(torch.set_float32_matmul_precision, "medium", "highest"),
+    "no oneDNN": lambda: switched(torch.backends.mkldnn, "enabled", False),
+    "convolutions": lambda: switched(torch.backends.mkldnn.conv, "fp32_precision", "bf16"),
+}
+
+
+def state():
+    """What decides how torch computes in this thread."""
+    backends = torch.backends
+    parts = (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn)
+    return [
+        torch.is_autocast_enabled("cpu"),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.get_float32_matmul_precision(),
+        backends.mkldnn.enabled,
+        backends.cudnn.allow_tf32,
+        [part.fp32_precision for part in parts],
+        torch.get_num_threads(),
+        torch.get_rng_state().tolist(),
+    ]
+
+
+PLAIN = state()[:-1]
+
+
+def in_a_run(tmp_path, reader):
+    """A run's metrics, the state of torch inside of it and before and after it."""
+    seen, compute = [], Experiment.call
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Experiment, "call", lambda *given: seen.append(state()) or compute(*given))
+        with reader():
+            before = state()
+            record = Store(tmp_path).run(regression, {"epochs": 1}, 3)
+            after = state()
+    return record["metrics"], seen, before, after
+
+
+def test_a_run_sets_its_own_numerics_and_restores_the_readers(tmp_path):
+    """A run computed under a reader's autocast was found later as one of float32."""
+    plain, (inside,), before, after = in_a_run(tmp_path / "plain", contextlib.nullcontext)
+    assert before == after
+    for number, (name, reader) in enumerate(READERS.items()):
+        metrics, (there,), before, after = in_a_run(tmp_path / str(number), reader)
+        assert metrics == plain, name
+        assert there == inside, name
+        assert before == after, name
+        assert before[:-1] != PLAIN, name
+
+
+def test_a_training_is_looked_at_with_a_runs_numerics_too(tmp_path):
+    given = {"where": str(tmp_path / "log")}
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        here, _, _ = Store(tmp_path / "here").trained(loss_of, given, 0)
+    plain, _, _ = Store(tmp_path / "plain").trained(loss_of, given, 0)
+    assert not here.weight.is_inference()
+    assert torch.equal(here.weight, plain.weight)
+
+
+def test_the_readers_random_numbers_do_not_depend_on_what_the_store_holds(tmp_path):
+    store, drawn = Store(tmp_path), []
+    for _ in ("computed", "found"):
+        torch.manual_seed(1)
+        store.curve(regression, {"epochs": 1}, 0)
+        drawn.append(torch.rand(3).tolist())
+    torch.manual_seed(1)
+    assert drawn == [torch.rand(3).tolist()] * 2
+
+
+def test_bf16_casts_its_weights_anew_in_every_step_also_under_the_readers_autocast(
+    tmp_path, monkeypatch
+):
+    """torch forgets cast weights at the end of the outermost autocast only."""
+    monkeypatch.setattr(devices, "fast_bf16", lambda _: True)
+    run, layer = Run(tmp_path, device=CPU), torch.nn.Linear(2, 2)
+    step = Accelerated(precision="bf16").accelerate(layer, run)
+    with torch.autocast("cpu", torch.bfloat16):
+        step(torch.ones(1, 2))
+        with torch.no_grad():
+            layer.weight.zero_()
+            layer.bias.zero_()
+        assert torch.equal(step(torch.ones(1, 2)), torch.zeros(1, 2, dtype=torch.bfloat16))
+
+
+def test_ranks_of_a_cluster_job_are_not_ranks_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "abc")
+    record = Store(tmp_path).run(counted, {"where": str(tmp_path / "log")}, 0)
+    assert record["numerics"]["ranks"] == 1
+
+
+@pytest.mark.parametrize(("set_before", "taken"), [(None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")])
+def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, taken):
     """On a machine that announces AMX and does not have it whole, this process ends in an illegal
     instruction without the setting.
     """
@@ -92,7 +212,7 @@ def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, in_fo
         capture_output=True,
         text=True,
     )
-    assert (run.returncode, run.stdout.strip()) == (0, in_force), run.stderr
+    assert (run.returncode, run.stdout.strip()) == (0, taken), run.stderr
 
 
 def test_apples_gpu_is_taken_only_by_name(monkeypatch):

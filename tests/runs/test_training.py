@@ -8,28 +8,41 @@ from torch import nn
 
 from curlnb.runs import devices
 from curlnb.runs.store import Run
-from curlnb.runs.training import TrainingError, _restore, _state, accelerated, train
+from curlnb.runs.training import (
+    Accelerated,
+    Optimisation,
+    TrainingError,
+    _restore,
+    _state,
+    optimiser,
+    rate,
+    train,
+)
 
 
 def run_of(tmp_path) -> Run:
     return Run(tmp_path, device=torch.device("cpu"))
 
 
-def fit(tmp_path, step, model, optimizer=torch.optim.SGD, **changes):
-    arguments = {
-        "samples": 10,
-        "batch": 4,
-        "epochs": 3,
-        "seed": 0,
-        "generator": torch.Generator(),
-    } | changes
-    return train(run_of(tmp_path), model, step, optimizer(model.parameters(), lr=0.5), **arguments)
+def fit(tmp_path, step, model, optimizer=torch.optim.SGD, epochs=3, batch=4, **changes):
+    """Trains on 10 samples at a rate of 0.5."""
+    return train(
+        run_of(tmp_path),
+        model,
+        step,
+        Optimisation(epochs, batch, lr=0.5),
+        samples=10,
+        seed=0,
+        generator=torch.Generator(),
+        optimizer=optimizer(model.parameters(), lr=0.5),
+        **changes,
+    )
 
 
 def test_every_epoch_visits_full_batches_of_distinct_samples_in_a_new_order(tmp_path):
     model, seen = nn.Linear(1, 1), []
 
-    def step(indices):
+    def step(indices, _):
         seen.append(indices.tolist())
         return model.weight.sum() * 0, {}
 
@@ -44,7 +57,7 @@ def test_the_log_holds_the_mean_over_an_epoch_and_what_on_epoch_returns(tmp_path
     model, values = nn.Linear(1, 1), iter([1.0, 3.0, 5.0, 7.0])
     log = fit(
         tmp_path,
-        lambda _: (model.weight.sum() * 0 + next(values), {"half": torch.tensor(0.5)}),
+        lambda *_: (model.weight.sum() * 0 + next(values), {"half": torch.tensor(0.5)}),
         model,
         epochs=2,
         on_epoch=lambda epoch: {"epoch": epoch},
@@ -52,10 +65,40 @@ def test_the_log_holds_the_mean_over_an_epoch_and_what_on_epoch_returns(tmp_path
     assert log == {"loss": [2.0, 6.0], "half": [0.5, 0.5], "epoch": [1, 2]}
 
 
-def test_a_schedule_is_told_the_share_of_steps_done(tmp_path):
-    model, told = nn.Linear(1, 1), []
-    fit(tmp_path, lambda _: (model.weight.sum() * 0, {}), model, before_step=told.append)
-    assert told == pytest.approx([step / 6 for step in range(6)])
+def test_a_step_gets_the_share_of_steps_done_and_a_schedule_follows_it(tmp_path):
+    model, shares, rates = nn.Linear(1, 1), [], []
+
+    def remembering(*arguments, **options):
+        rates.append(torch.optim.SGD(*arguments, **options))
+        return rates[0]
+
+    def step(_, done):
+        shares.append(done)
+        rates.append(rates[0].param_groups[0]["lr"])
+        return model.weight.sum() * 0, {}
+
+    fit(tmp_path, step, model, remembering, milestones=[0.5])
+    assert shares == pytest.approx([step / 6 for step in range(6)])
+    assert rates[1:] == pytest.approx([0.5] * 3 + [0.05] * 3)
+
+
+def test_rates_fall_along_half_a_cosine_or_by_steps():
+    assert rate(2.0, 0.0, cosine=True) == 2.0
+    assert rate(2.0, 0.5, cosine=True) == pytest.approx(1.0)
+    assert [
+        rate(1.0, done, milestones=[0.5, 0.75]) for done in (0, 0.49, 0.5, 0.75, 0.99)
+    ] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
+    with pytest.raises(ValueError, match="shares of the training in"):
+        rate(1.0, 0.0, milestones=[120, 160])
+    with pytest.raises(ValueError, match="optimiser 'lars' is unknown; use one of adam, sgd"):
+        optimiser(torch.nn.Linear(1, 1), Optimisation(), torch.device("cpu"), "lars")
+
+
+def test_no_epoch_leaves_the_network_as_it_is_and_logs_nothing(tmp_path):
+    model = nn.Linear(1, 1)
+    before = model.weight.detach().clone()
+    assert fit(tmp_path, lambda *_: None, model, epochs=0) == {}
+    assert torch.equal(model.weight, before)
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp_path):
@@ -65,7 +108,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp
     ):
         fit(
             tmp_path,
-            lambda _: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}),
+            lambda *_: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}),
             model,
         )
 
@@ -79,7 +122,7 @@ def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, op
     """
     model, count = nn.Linear(1, 1), iter(range(10))
 
-    def step(_):
+    def step(*_):
         zero = model.weight.sum() - model.weight.sum().detach()
         root = zero.sqrt() if bad == "inf" else (0 * zero).sqrt()
         return root if next(count) == at else model.bias.sum() * 0, {}
@@ -93,7 +136,7 @@ def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, op
 
 def test_a_batch_larger_than_the_data_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="batch of 16 is larger than the 10 samples"):
-        fit(tmp_path, lambda _: None, nn.Linear(1, 1), batch=16)
+        fit(tmp_path, lambda *_: None, nn.Linear(1, 1), batch=16)
 
 
 def test_a_checkpoint_holds_the_random_numbers_of_the_runs_own_gpu(monkeypatch):
@@ -113,7 +156,7 @@ def test_without_fast_bf16_or_a_compiler_it_falls_back_and_says_so(tmp_path, mon
     monkeypatch.setattr(devices, "fast_bf16", lambda _: False)
     monkeypatch.setattr(devices, "compiler", lambda: None)
     run = run_of(tmp_path)
-    function = accelerated(lambda x: x @ x, run, precision="bf16", compile=True)
+    function = Accelerated(precision="bf16", compile=True).accelerate(lambda x: x @ x, run)
     assert function(torch.eye(2)).dtype == torch.float32
     assert run.notes["precision"] == "float32"
     assert run.notes["compiled"] is False
@@ -123,4 +166,4 @@ def test_without_fast_bf16_or_a_compiler_it_falls_back_and_says_so(tmp_path, mon
 
 def test_an_unknown_precision_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="precision 'fp8' is unknown"):
-        accelerated(abs, run_of(tmp_path), precision="fp8", compile=False)
+        Accelerated(precision="fp8").accelerate(abs, run_of(tmp_path))

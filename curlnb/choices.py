@@ -1,0 +1,21 @@
+"""Tables of names."""
+
+from typing import Any
+
+FORMER = {"hard_consistent": "hard_corrected"}
+"""Former names, which are taken for the present ones."""
+
+
+class Choices(dict[str, Any]):
+    """A table from the names that a setting may have to what they stand for.
+
+    ValueError, in one line, for a name that is not there. A run's key holds the entries that the
+    run names and no others (`curlnb.runs.source`), so that one more makes no finished run stale.
+    """
+
+    def __init__(self, setting: str, table: dict[str, Any]) -> None:
+        super().__init__(table)
+        self.setting = setting
+
+    def __missing__(self, name: object) -> Any:
+        raise ValueError(f"{self.setting} {name!r} is unknown; use one of {', '.join(self)}")

@@ -1,0 +1,253 @@
+"""One judgement: a claim of the table and what was measured of it give a row of the ledger."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from curlnb.companion import formatting
+from curlnb.companion.claims import Claim
+from curlnb.companion.formatting import FAILS, HOLDS, LOOSE, NOT_RUN, NOTE, READING, STEP, THEORY
+from curlnb.companion.statistics import (
+    FEWEST_SEEDS,
+    UNDECIDED,
+    correlation_interval,
+    t_interval,
+    verdict,
+)
+
+EXACT = (HOLDS, LOOSE, STEP, FAILS)  # what a notebook may say of a claim that it computed
+SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = (
+    "paper's setting",
+    "paper's data, smaller training",
+    "stand-in",
+    "",
+)
+TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
+INTEGERS = ("n", "cases", "seeds")
+FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
+WORDS = ("claim", "where", "statistic", "unit")
+ABOUT = (
+    *("paper", "kind", "group", *WORDS, *FLOATS[5:], "effect_from", "seeds"),
+    *("remark", "changed"),
+)
+
+
+def judged(
+    claim: Claim,
+    differences: Sequence[float] | np.ndarray | pd.Series | None = None,
+    *,
+    interval: tuple[float, float, float] | None = None,
+    n: int | None = None,
+    exact: str | None = None,
+    value: float | None = None,
+    cases: int | None = None,
+    data: str = "",
+    diagnostic: Mapping[str, float | str] | None = None,
+    note: str = "",
+    profile: str = "",
+) -> dict[str, Any]:
+    """A row of the ledger: the claim's verdict on what was measured, which is one of
+
+    - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
+      was computed otherwise, with `n`, the
+      independent units that it rests on. Five or more are needed, or the claim is undecided.
+    - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value:
+      the statistic, such as a largest ratio
+      found; cases: how many were tried. Where a region is claimed, the value alone decides, and
+      `exact` may be left out.
+    - nothing; note says why it was not run.
+
+    data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
+    scope. diagnostic: what the claim asks for to exclude a trivial explanation, by name.
+    ValueError, in one line, for what is missing or excludes each other.
+    """
+    if exact is None and value is not None and claim.bounded:
+        exact = by_value(claim, value)
+    given = sum(part is not None for part in (differences, interval, exact))
+    if given > 1:
+        raise ValueError(
+            f"{claim.id}: give differences, an interval or exact, and only one of them"
+        )
+    row: dict[str, Any] = {
+        **dict.fromkeys(TEXTS, ""),
+        **dict.fromkeys(INTEGERS + FLOATS),
+        **about(claim),
+    }
+    row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": one_line(note)}
+    if not given:
+        if not note or value is not None:
+            raise ValueError(
+                f"{claim.id}: nothing measured: say in note= why it was not run; "
+                f"a value needs exact=, one of {', '.join(EXACT)}"
+            )
+        return row | {"verdict": NOT_RUN}
+    if exact is not None and claim.sd is not None:
+        raise ValueError(
+            f"{claim.id} is measured over seeds: judge it by differences or an interval"
+        )
+    if exact is None and not claim.bounded:
+        raise ValueError(
+            f"{claim.id} claims no region: judge it by exact=, one of {', '.join(EXACT)}"
+        )
+    if lacking := [name for name in claim.diagnostic if name not in (diagnostic or {})]:
+        raise ValueError(
+            f"{claim.id} needs a diagnostic that excludes the trivial explanation: "
+            f"diagnostic={{{lacking[0]!r}: ...}}"
+        )
+    words = (
+        (name, f"{x:.4g}" if isinstance(x, int | float) else str(x))
+        for name, x in (diagnostic or {}).items()
+    )
+    row |= {
+        "data": data,
+        "diagnostic": ", ".join(f"{name} {x}" for name, x in words),
+        "cases": cases,
+    }
+    if exact is not None:
+        number = _exactly(claim, exact, value)
+        return row | {"verdict": charitably(claim, exact), "value": number}
+    if claim.data and not data:
+        raise ValueError(
+            f"{claim.id}: say in data= what it was measured on; "
+            f"the paper's is {', '.join(claim.data)}"
+        )
+    numbers, reason = (
+        _of_differences(claim, differences)
+        if interval is None
+        else _of_interval(claim.id, interval, n)
+    )
+    decided = UNDECIDED
+    if not reason:
+        decided = by_interval(claim, numbers["low"], numbers["high"], numbers["n"])
+    row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
+    return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
+
+
+def by_value(claim: Claim, value: float) -> str:
+    """Whether an exactly computed value lies in the region claimed."""
+    return HOLDS if claim.region[0] < value < claim.region[1] else FAILS
+
+
+def charitably(claim: Claim, exact: str) -> str:
+    """The verdict on a statement that was computed: one that fails is a note where the paper itself
+    settles it, and depends on the reading where it is true as it stands.
+    """
+    if exact == HOLDS or not claim.remark:
+        return exact
+    return READING if claim.readings else NOTE
+
+
+def by_interval(claim: Claim, low: float, high: float, n: int) -> str:
+    """The verdict on what was measured over n units, of which five are the fewest."""
+    return verdict(low, high, claim.region, claim.effect) if n >= FEWEST_SEEDS else UNDECIDED
+
+
+def again(row: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
+    """A row of the ledger judged again, from its numbers, by the claim as it stands now.
+
+    So a change of the rule or of a claim's region reaches committed rows without a notebook being
+    executed. A row without an interval or a value keeps its verdict.
+    """
+    verdict, exact = row["verdict"], row["verdict"] in THEORY
+    if exact:
+        if claim.bounded:
+            verdict = by_value(claim, row["value"])
+        elif verdict in (READING, NOTE):
+            verdict = FAILS
+        verdict = charitably(claim, verdict)
+    elif verdict != NOT_RUN and pd.notna(row["low"]) and row["low"] < row["high"]:
+        verdict = by_interval(claim, row["low"], row["high"], row["n"])
+    measured = verdict != NOT_RUN and not exact
+    reach = scope(claim, row["data"], row["profile"]) if measured else NO_SCOPE
+    return {**row, **about(claim), "verdict": verdict, "scope": reach, "notebook": claim.notebook}
+
+
+def scope(claim: Claim, data: str, profile: str) -> str:
+    """How far a verdict reaches: whose data it was measured on, and whether with the paper's
+    training. Findings of our own have none.
+    """
+    if not claim.data or claim.kind == "ours":
+        return NO_SCOPE
+    if not set(data.split("|")) <= set(claim.data):
+        return STAND_IN
+    as_printed = profile in ("paper", *claim.as_printed_at)
+    return PAPER_SETTING if as_printed else PAPER_DATA
+
+
+def about(claim: Claim) -> dict[str, Any]:
+    return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
+
+
+def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
+    """The value, checked against the verdict that is said of it."""
+    if exact not in EXACT:
+        raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(EXACT)}")
+    if value is not None and not math.isfinite(value):
+        raise ValueError(
+            f"{claim.id}: value {value} is not finite: "
+            "an exact claim needs the number that shows it"
+        )
+    inside = value is not None and claim.region[0] < value < claim.region[1]
+    if claim.bounded and (value is None or inside != (exact == HOLDS)):
+        raise ValueError(
+            f"{claim.id}: exact={exact!r} with the value {value}, "
+            f"claimed {formatting.region_text(claim.low, claim.high)}"
+        )
+    return None if value is None else float(value)
+
+
+def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], str]:
+    """The numbers of a row, and why they allow no verdict where they do not."""
+    id, of_correlations = claim.id, claim.unit == "correlation"
+    x = np.asarray(differences, dtype=np.float64)
+    if x.ndim != 1 or not len(x):
+        raise ValueError(
+            f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1"
+        )
+    if not np.isfinite(x).all():
+        return {
+            "n": len(x)
+        }, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
+    if len(x) == 1:
+        return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
+    if (
+        np.ptp(x) == 0
+    ):  # a t interval of no width would settle anything: far likelier one run counted twice
+        return {
+            "n": len(x),
+            "mean": float(x[0]),
+            "sd": 0.0,
+        }, "all differences are equal: are they different runs?"
+    mean, low, high = correlation_interval(x) if of_correlations else t_interval(x)
+    return {
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "sd": float(x.std(ddof=1)),
+        "n": len(x),
+    }, _too_few(len(x))
+
+
+def _of_interval(
+    id: str, interval: tuple[float, float, float], n: int | None
+) -> tuple[dict[str, Any], str]:
+    mean, low, high = (float(x) for x in interval)
+    if n is None or not low <= mean <= high:
+        raise ValueError(
+            f"{id}: interval {interval} should be (mean, low, high), in order, "
+            f"with n, the units it rests on, not {n}"
+        )
+    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(
+        n
+    ) if low < high else "the interval has no width"
+
+
+def _too_few(n: int) -> str:
+    return f"{n} are fewer than {FEWEST_SEEDS}" if n < FEWEST_SEEDS else ""
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,227 @@
+"""Articles as classes, their sentences as samples: arora2019's Wiki-3029 (Appendix D.1) from any
+Wikipedia dump.
+
+A dump is XML, plain or compressed. `articles` reads it, cleans the markup and splits sentences into
+words; `select` applies the rules: the paper's own by default, relaxed ones where a dump is small.
+Nothing is random but the draw of sentences, which has a seed of its own.
+"""
+
+import bz2
+import gzip
+import html
+import random
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import error as ZlibError
+
+from curlnb.data.download import DataError
+from curlnb.data.official_texts import Sentence, split_sentences, words
+
+NAMESPACES = re.compile(
+    r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)"
+    r"(?: talk)?:",
+    re.I,
+)
+LAST = re.compile(
+    r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes"
+    r"|literature)\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What makes an article a class. The defaults are the paper's (arora2019, Appendix D.1).
+
+    sentences: drawn from an article, at random and kept in the order of the text, so that it needs
+    as many; words: the least that a sentence must have to count; sections, per_section: so many
+    sections must hold so many such sentences each (the paper can also be read as all sections);
+    wordnet: whether the title must be an entry of WordNet; articles: how many are kept, first those
+    with most sentences; None for all.
+    """
+
+    sentences: int = 200
+    words: int = 4
+    sections: int = 8
+    per_section: int = 12
+    wordnet: bool = True
+    articles: int | None = None
+
+
+@dataclass(frozen=True)
+class Article:
+    """A cleaned article: its title, and the sentences of each of its sections, as words."""
+
+    title: str
+    sections: tuple[tuple[Sentence, ...], ...]
+
+
+def articles(dump: Path) -> Iterator[Article]:
+    """The articles of a dump (XML; plain, .gz or .bz2), cleaned, in its order; redirects and pages
+    of other namespaces are left out.
+
+    A dump that is cut off gives its complete pages, and an archive that breaks off those before the
+    break; DataError where there is not one page.
+    """
+    complete = 0
+    for page in _pages(dump):
+        complete += 1
+        title, text = (
+            re.search(pattern, page, re.S)
+            for pattern in (r"<title>(.*?)</title>", r"<text[^>]*>(.*?)</text>")
+        )
+        if (
+            title is None
+            or text is None
+            or NAMESPACES.match(title[1])
+            or re.match(r"\s*#redirect", text[1], re.I)
+        ):
+            continue
+        yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
+    if not complete:
+        raise DataError(
+            f"{dump.name} holds no complete page: "
+            "it must be a Wikipedia dump (XML, plain, .gz or .bz2)"
+        )
+
+
+def _pages(dump: Path) -> Iterator[str]:
+    """The text of each complete <page>, a megabyte of the file at a time."""
+    magic = dump.open("rb").read(3)
+    opener = gzip.open if magic[:2] == b"\x1f\x8b" else bz2.open if magic == b"BZh" else open
+    rest = b""
+    with opener(dump, "rb") as file:
+        while True:
+            try:
+                chunk = file.read1(
+                    1 << 20
+                )  # not read, which returns nothing of the last megabyte of a broken archive
+            except (
+                EOFError,
+                OSError,
+                ZlibError,
+            ):  # the archive breaks off here; what came before is whole
+                return
+            if not chunk:
+                return
+            *pages, rest = (rest + chunk).split(b"</page>")
+            for page in pages:
+                yield page.decode(errors="replace")
+
+
+def sections(markup: str) -> Iterator[tuple[Sentence, ...]]:
+    """The sentences of each section of an article's text in wiki markup; lists, tables, notes and
+    what follows "See also" are left out.
+    """
+    parts = re.split(r"^(=+)([^=\n]+)\1[ \t]*$", plain(markup), flags=re.M)
+    headings = ["", *(heading.strip() for heading in parts[2::3])]
+    for heading, body in zip(headings, parts[::3], strict=True):
+        if LAST.match(heading):
+            return
+        prose = [
+            line.strip()
+            for line in body.split("\n")
+            if line.strip() and line[0] not in "*#;|!{}" and line[0] != " "
+        ]
+        found = tuple(
+            cut for line in prose for sentence in split_sentences(line) if (cut := words(sentence))
+        )
+        if found:
+            yield found
+
+
+def plain(markup: str) -> str:
+    """Wiki markup as text: links as they read, headings as they are, everything else that is not
+    prose removed.
+    """
+    text = re.sub(
+        r"<!--.*?-->|<(ref|math|gallery|table|timeline|pre|code)\b[^>/]*>.*?</\1\s*>|<[^<>]*>",
+        " ",
+        markup,
+        flags=re.S | re.I,
+    )
+    text = _innermost(re.compile(r"\{\{[^{}]*\}\}"), "", text)
+    text = _innermost(re.compile(r"\{\|(?:(?!\{\||\|\}).)*\|\}", re.S), "", text)
+    text = _innermost(re.compile(r"\[\[([^\[\]]*)\]\]"), _link, text)
+    text = re.sub(r"\[(?:https?|ftp):\S*\s*([^\]]*)\]", r"\1", text)
+    text = re.sub(r"'{2,}", "", text)
+    return html.unescape(text).replace("\xa0", " ")
+
+
+def _link(match: re.Match[str]) -> str:
+    target, _, label = match[1].rpartition("|")
+    if re.match(r":?[a-z\-]{2,12}:", match[1], re.I) and not match[1].startswith(
+        ":"
+    ):  # a picture, a category, another language
+        return ""
+    return label if target else label.split("#")[0].lstrip(":")
+
+
+def _innermost(pattern: re.Pattern[str], replacement: object, text: str) -> str:
+    """Replace nested constructs from the inside out."""
+    for _ in range(12):
+        text, count = pattern.subn(replacement, text)  # type: ignore[call-overload]
+        if not count:
+            break
+    return text
+
+
+def qualifies(article: Article, rules: Rules, wordnet: Container[str] = ()) -> bool:
+    """Whether an article meets the rules; wordnet: WordNet's entries in lower case with
+    underscores.
+    """
+    if rules.wordnet and article.title.lower().replace(" ", "_") not in wordnet:
+        return False
+    counts = [
+        sum(len(sentence) >= rules.words for sentence in section) for section in article.sections
+    ]
+    return (
+        sum(counts) >= rules.sentences
+        and sum(count >= rules.per_section for count in counts) >= rules.sections
+    )
+
+
+def select(
+    found: Iterable[Article], rules: Rules, wordnet: Container[str] = (), *, seed: int = 0
+) -> dict[str, list[Sentence]]:
+    """The sentences drawn from each article that qualifies, by title, in the articles' order.
+
+    The draw is without replacement and seeded by the title as well, so that an article gives the
+    same sentences whatever stands beside it; a sentence that occurs twice in an article counts
+    once. DataError where fewer articles qualify than the rules ask for.
+    """
+    pools: dict[str, list[Sentence]] = {}
+    for article in found:
+        if qualifies(article, rules, wordnet):
+            own = list(
+                dict.fromkeys(
+                    s for section in article.sections for s in section if len(s) >= rules.words
+                )
+            )
+            if len(own) >= rules.sentences:
+                pools[article.title] = own
+    if rules.articles is not None:
+        if len(pools) < rules.articles:
+            raise DataError(
+                f"{len(pools)} articles qualify, {rules.articles} are wanted: "
+                "relax the rules or take a larger dump"
+            )
+        longest = set(
+            sorted(pools, key=lambda title: (-len(pools[title]), title))[: rules.articles]
+        )
+        pools = {title: own for title, own in pools.items() if title in longest}
+    return {title: _draw(own, rules.sentences, f"{seed}/{title}") for title, own in pools.items()}
+
+
+def _draw(sentences: list[Sentence], count: int, seed: str) -> list[Sentence]:
+    places = sorted(random.Random(seed).sample(range(len(sentences)), count))
+    return [sentences[place] for place in places]
+
+
+def wordnet_entries(index: Iterable[str]) -> set[str]:
+    """The entries in lines of WordNet's index files (index.noun and so on), whose licence stands on
+    the lines that begin with a blank.
+    """
+    return {line.split(" ", 1)[0] for line in index if line and not line.startswith(" ")}
