@@ -44,6 +44,9 @@ class UsageError(ValueError):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     parser = _Parser(
         "curlnb", description="The reproducible companion to three papers on contrastive learning."
     )
@@ -210,16 +213,16 @@ def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
+    environment.checkout("`curlnb report`")
     results, references = environment.results_root() / profile, environment.reference_folder()
     if results.exists():
         return report.write_report(results, references, results / "report.html")
-    environment.checkout("`curlnb report`")
     if not (references / profile / "claims.csv").exists():
         raise ValueError(
-            f"nothing reproduced at {profile} yet, and no reference is committed: run `make reproduce PROFILE={profile}`"
+            f"nothing reproduced at {profile} yet, and no reference is committed: "
+            f"run `make reproduce PROFILE={profile}`"
         )
-    page = environment.results_root() / f"reference_{profile}.html"
-    return report.write_committed(references, environment.home() / "notebooks", page, profile)
+    return report.write_report(None, references, environment.results_root() / "reference.html")
 
 
 def _data(profile: str, folder: str | None) -> int:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from curlnb.__main__ import main
 from curlnb.companion import notebooks, reference, reproduce, restamp
-from curlnb.companion.execute import NotebookError
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
 from curlnb.runs import boundary, environment
@@ -307,67 +306,26 @@ def at(folder: Path, name: str, book: object) -> Path:
     return path
 
 
-def executed(
-    path: Path, output: Path, log: Path, *, variables: dict[str, str], **_: object
-) -> None:
-    """Instead of a kernel: leaves what a notebook leaves."""
-    name = variables["CURLNB_NOTEBOOK"]
-    if "fails" in name:
-        raise NotebookError("it fails")
-    if "breaks" in name:
-        raise KeyError("papermill's own")
-    output.write_text(path.read_text())
-    results = Path(variables["CURLNB_RESULTS"]) / "quick"
-    table, used = (
-        results / "tables" / f"{name}-losses.csv",
-        results / "runs" / "used" / f"{name}.txt",
-    )
-    table.parent.mkdir(parents=True, exist_ok=True)
-    table.write_text("a,b\n1,2\n")
-    used.write_text("toy.x/0\n")
-
-
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setattr(reproduce, "execute", executed)
-    monkeypatch.setattr(reproduce, "_echo", lambda *_: None)
-    monkeypatch.setattr(
-        reproduce,
-        "inputs_of",
-        lambda path, profile: hashlib.sha256(
-            notebooks.read(path)["nbformat"].to_bytes()
-        ).hexdigest(),
-    )
     return tmp_path
 
 
 BROKEN = {
-    "torn": '{"cells": [', "list": "[]", "null": "null", "deep": "[" * 99999, "format": BOOK | {"nbformat": 3}, "empty": "",
-    "no cells": {"nbformat": 4}, "cells": BOOK | {"cells": 3}, "a cell": BOOK | {"cells": [3]}, 
-    "source": BOOK | {"cells": [CELL | {"source": 3}]},
-    "lines": BOOK | {"cells": [CELL | {"source": [1]}]}, "type": BOOK | {"cells": [CELL | {"cell_type": 1}]},
-    "metadata": BOOK | {"metadata": []}, "needs": BOOK | {"metadata": {"curlnb": []}}, 
+    "torn": '{"cells": [', "list": "[]", "deep": "[" * 99999, "format": BOOK | {"nbformat": 3},
+    "a cell": BOOK | {"cells": [3]}, "lines": BOOK | {"cells": [CELL | {"source": [1]}]},
     "needed": BOOK | {"metadata": {"curlnb": {"last": "yes"}}},
-    "unknown": BOOK | {"metadata": {"curlnb": {"first": True}}}, "breaks": BOOK, "fails": BOOK,
+    "unknown": BOOK | {"metadata": {"curlnb": {"first": True}}},
 }  # fmt: skip
 
 
-def test_broken_notebooks_are_named_and_the_others_run(checkout, capfd):
+def test_broken_notebooks_are_named(checkout):
     for name, book in BROKEN.items():
-        at(checkout, name, book)
-    at(checkout, "good", BOOK)
-    (checkout / "notebooks" / "folder.ipynb").mkdir()
-    assert main(["reproduce"]) == 1
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err
-    failed = [line for line in out.splitlines() if line.startswith("FAILED ")]
-    assert sorted(line.split(":")[0].removeprefix("FAILED ") for line in failed) == sorted(
-        [*BROKEN, "folder"]
-    )
-    assert all(line.isprintable() for line in failed)
-    assert "good: done in" in out
+        with pytest.raises(ValueError, match=name) as error:
+            notebooks.needs(at(checkout, name, book))
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -395,90 +353,6 @@ def test_a_settings_cell_that_ends_the_program_is_named_and_the_others_data_is_f
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("curlnb data: the settings cell of 1_bad fails (")
     assert fetched == ["cifar10-mini"]
-
-
-def damage(path: Path, how: str) -> None:
-    content = path.read_bytes()
-    path.unlink()
-    if how == "folder":
-        path.mkdir()
-    elif how != "gone":
-        path.write_bytes(
-            {
-                "empty": b"",
-                "cut": content[: len(content) // 2],
-                "noise": b"\xff\0{",
-                "list": b"[]",
-                "flip": content.replace(b"1", b"0", 1),
-            }[how]
-        )
-
-
-@pytest.mark.parametrize("how", ["empty", "cut", "noise", "list", "folder", "flip", "gone"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "status.json",
-        "provenance.json",
-        "notebooks/one.ipynb",
-        "tables/one-losses.csv",
-        "runs/used/one.txt",
-        "logs/one.log",
-    ],
-)
-def test_what_a_reproduction_left_heals(checkout, capfd, name, how):
-    """The file is named in one line, and made again; the notebook that was not touched is not run
-    again unless the status is lost.
-    """
-    for book in ("one", "two"):
-        at(checkout, book, BOOK | {"cells": [CELL | {"source": "1, 1"}]})
-    assert main(["reproduce"]) == 0
-    path = checkout / "results" / "quick" / name
-    before = path.read_bytes()
-    damage(path, how)
-    hurt = not path.is_file() or path.read_bytes() != before
-    capfd.readouterr()
-    assert main(["reproduce"]) == 0
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err
-    named = [line for line in (out + err).splitlines() if str(path) in line]
-    lost = how == "gone" and name in (
-        "status.json",
-        "provenance.json",
-    )  # as before the first reproduction
-    silent = not hurt or lost or name.startswith("logs")
-    if not (
-        name == "provenance.json" and how == "flip"
-    ):  # a date that reads otherwise: it decides nothing
-        assert len(named) == (0 if silent else 1), (named, out, err)
-    if name != "provenance.json" and not name.startswith("logs"):
-        assert path.is_file()
-        again = {line.split()[0] for line in out.splitlines() if line.endswith(": started")}
-        assert (
-            again <= {"one:", "two:"}
-            if name == "status.json"
-            else again == ({"one:"} if hurt else set())
-        )
-        if name != "status.json":
-            assert path.read_bytes() == before
-    assert main(["reproduce"]) == 0
-    out, err = capfd.readouterr()
-    assert "started" not in out
-    assert err == ""
-
-
-def test_a_second_command_at_once_waits_for_nobody(checkout, capfd):
-    from filelock import FileLock
-
-    at(checkout, "one", BOOK)
-    assert main(["reproduce"]) == 0
-    capfd.readouterr()
-    with FileLock(checkout / "results" / "quick" / "lock"):
-        for command in ("reproduce", "reference"):
-            assert main([command]) == 2
-            (line,) = capfd.readouterr().err.splitlines()
-            assert "at work in" in line
-    assert main(["reproduce"]) == 0
 
 
 def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
