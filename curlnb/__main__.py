@@ -44,6 +44,9 @@ class UsageError(ValueError):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     parser = _Parser(
         "curlnb", description="The reproducible companion to three papers on contrastive learning."
     )
@@ -65,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     command(
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
-    command("data", "fetch the data that a profile needs")
+    data = command("data", "fetch the data that a profile needs, or read official files")
+    data.add_argument("--from", dest="folder", help="read every set whose official files are there")
     run = command("run", "compute one run")
     for one in (run, command("why", "what tells a run from the committed runs")):
         one.add_argument("experiment", help="its name, for example images.simclr")
@@ -164,7 +168,7 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "doctor":
         print(doctor())
     elif given.command == "data":
-        return _data(given.profile)
+        return _data(given.profile, given.folder)
     elif given.command == "run":
         run(given.experiment, given.parameters, given.profile)
     elif given.command == "why":
@@ -209,22 +213,26 @@ def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
+    environment.checkout("`curlnb report`")
     results, references = environment.results_root() / profile, environment.reference_folder()
     if results.exists():
         return report.write_report(results, references, results / "report.html")
-    environment.checkout("`curlnb report`")
     if not (references / profile / "claims.csv").exists():
         raise ValueError(
-            f"nothing reproduced at {profile} yet, and no reference is committed: run `make reproduce PROFILE={profile}`"
+            f"nothing reproduced at {profile} yet, and no reference is committed: "
+            f"run `make reproduce PROFILE={profile}`"
         )
-    page = environment.results_root() / f"reference_{profile}.html"
-    return report.write_committed(references, environment.home() / "notebooks", page, profile)
+    return report.write_report(None, references, environment.results_root() / "reference.html")
 
 
-def _data(profile: str) -> int:
-    """Fetch what the notebooks name at a profile; 1 where a broken notebook could not say it, which
-    does not stop the others' data.
+def _data(profile: str, folder: str | None) -> int:
+    """Fetch what the notebooks name at a profile, or read all sets whose official files are in
+    `folder`; 1 where a broken notebook could not say it, which does not stop the others' data.
     """
+    if folder is not None:
+        every = [*datasets.names("vectors"), *datasets.names()]
+        datasets.prepare(every, folder=Path(folder).expanduser())
+        return 0
     wanted, broken = set(), 0
     for path in notebooks.find():
         try:

@@ -30,7 +30,7 @@ from multiprocessing import forkserver, util
 PRELOADED = (
     "dask.distributed", "ipykernel.kernelapp", "matplotlib_inline.backend_inline", "papermill.clientwrap", "papermill.engines",
     "scipy.stats",
-    *(f"curlnb.companion.{name}" for name in ("figures", "notebook", "reference", "report_notebooks", "reproduce", "restamp")),
+    *(f"curlnb.companion.{name}" for name in ("notebook", "reference", "reproduce", "restamp")),
     *(f"curlnb.experiments.{name}" for name in ("graphs", "images", "latent_images", "latent_text", "moco", "multiview", "sentences")),
 )  # fmt: skip
 
@@ -50,6 +50,9 @@ def serve(address: str) -> None:
         [torch.zeros(1, requires_grad=True)]
     )  # imports what torch leaves to whoever trains first, four seconds of it
     fork_pools()
+    from curlnb.companion import reproduce
+
+    reproduce.PYTHON = [sys.executable, __file__, "-m"]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -147,6 +150,9 @@ def run(arguments: list[str], more: Sequence[int] = ()) -> None:
         )
         kernelapp.launch_new_instance(argv=["-f", name, *drawn])
     else:
+        if name == "curlnb.companion.execute":  # its kernel is a fork, too
+            kernels = os.path.dirname(os.environ["TESTS_FORKS"])
+            os.environ |= {"JUPYTER_PATH": kernels, "JUPYTER_PREFER_ENV_PATH": "0"}
         sys.path.insert(0, os.getcwd())
         sys.argv = [name, *rest]
         runpy.run_module(name, run_name="__main__", alter_sys=True)

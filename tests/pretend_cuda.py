@@ -3,58 +3,34 @@ mistakes only a GPU shows are found here.
 
 Import this module before curlnb, in a process of its own: it replaces parts of torch for good. Then
 
-    with watched() as watch:
+    with pretended():
         model.to("cuda") ...
-    watch.faults      # what a GPU refuses: devices mixed, a generator of another device, numpy of a GPU's tensor
-    watch.waits       # what empties the GPU's queue between two steps of an optimiser
 
-Both count what happened by the line of this project that did it. A fault is noted and computed
-nevertheless, so that one run finds all. A wait is a value read back from the GPU, an operation
-whose result's shape depends on values, or a copy from unpinned memory of the CPU. Outside training
-these are ordinary: only those between two steps of the same optimiser count, and `watch.steps`
-counts such pairs.
-
-For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every operation is
-looked at twice: as Python calls it (`_Calls`, which sees devices and generators that are asked for)
-and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile, TF32 and several GPUs
-are not exercised.
+raises RuntimeError where a GPU would: devices mixed, a generator of another device, numpy of a GPU's
+tensor. For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every
+operation is looked at twice: as Python calls it (`_Calls`, which sees devices and generators that
+are asked for) and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile, TF32 and
+several GPUs are not exercised.
 """
 
 import contextlib
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-HERE = Path(__file__).parent.parent
-OURS = tuple(str(HERE / folder) for folder in ("curlnb", "tests/experiments"))
-
 INDEXES = {
     "index",
     "index_put",
     "index_put_",
     "_index_put_impl_",
 }  # which take the indices of a GPU's tensor from the CPU, too
-READS = {"_local_scalar_dense", "equal"}  # the first is item(), float(), int() and bool()
-SIZES = {
-    "nonzero",
-    "masked_select",
-    "bincount",
-    "_unique",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-}
 MADE_OF_VALUES = {"tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor"}
 PLAIN = {
     int,
@@ -67,41 +43,6 @@ PLAIN = {
     torch.layout,
     torch.memory_format,
 }  # which hold no tensors
-
-
-class Watch:
-    """Counts of faults and of waits, each by where and what; `steps` counts the steps that an
-    optimiser took after its first.
-    """
-
-    def __init__(self) -> None:
-        self.faults: Counter[str] = Counter()
-        self.waits: Counter[str] = Counter()
-        self.steps = 0
-        self._since: dict[int, Counter[str]] = {}  # by optimiser: the waits since its last step
-
-    def fault(self, what: str) -> None:
-        self.faults[f"{_where()}: {what}"] += 1
-
-    def wait(self, what: str) -> None:
-        for since in self._since.values():
-            since[f"{_where()}: {what}"] += 1
-
-    def stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if (since := self._since.get(id(optimizer))) is not None:
-            self.waits += since
-            self.steps += 1
-        self._since[id(optimizer)] = Counter()
-
-
-def _where() -> str:
-    """The innermost line of this project at work: path, line and function."""
-    frame = sys._getframe()
-    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return "outside"
-    return f"{Path(frame.f_code.co_filename).relative_to(HERE)}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -135,7 +76,7 @@ class OnGPU(Tensor):
     def __torch_dispatch__(
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        raise AssertionError("a tensor of the pretended GPU is used outside `watched`")
+        raise AssertionError("a tensor of the pretended GPU is used outside `pretended`")
 
 
 def values_of(tensor: Tensor) -> Tensor:
@@ -184,9 +125,8 @@ class _Operations(TorchDispatchMode):
     have them there.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.watch = watch
         self.place: torch.device | None = (
             None  # of tensors that are made out of nothing; None: as the arguments say
         )
@@ -212,7 +152,7 @@ class _Operations(TorchDispatchMode):
         kwargs = kwargs or {}
         leaves = _tensors((args, kwargs))
         name = function._schema.name.removeprefix("aten::")
-        self._look(function, name, args, kwargs, leaves)
+        self._look(name, function, args, leaves)
         gpu = self.place == GPU if self.forced or not leaves else _on_gpu(leaves)
         if name == "copy_":
             gpu = isinstance(args[0], OnGPU)
@@ -226,53 +166,22 @@ class _Operations(TorchDispatchMode):
 
         return _mapped(claimed, function(*plain, **named))
 
-    def _look(
-        self, function: Any, name: str, args: Any, kwargs: dict[str, Any], leaves: list[Tensor]
-    ) -> None:
-        """Note what a GPU refuses, and what it is waited for."""
-        watch = self.watch
-        if self.forced or not _on_gpu(leaves):
+    def _look(self, name: str, function: Any, args: Any, leaves: list[Tensor]) -> None:
+        """Refuse what a GPU refuses."""
+        if self.forced or not _on_gpu(leaves) or name == "copy_":
             return
-        if name == "copy_":
-            if isinstance(args[0], OnGPU) != isinstance(args[1], OnGPU):
-                _moved(watch, args[1], bool(kwargs.get("non_blocking") or args[2:3] == (True,)))
-        elif name in INDEXES:
-            indices = [index for index in args[1] if index is not None]
+        if name in INDEXES:
             values = args[2] if len(args) > 2 else None
             if not isinstance(args[0], OnGPU):
-                watch.fault(f"{name}: a tensor of cpu is indexed by one of cuda:0")
-            elif any(not isinstance(index, OnGPU) for index in indices):
-                watch.wait(f"{name}: indices come from the CPU")
+                raise RuntimeError(f"{name}: a tensor of cpu is indexed by one of cuda:0")
             if values is not None and values.dim() and not isinstance(values, OnGPU):
-                watch.fault(f"{name}: values of cpu are put into a tensor of cuda:0")
-            if any(index.dtype in (torch.bool, torch.uint8) for index in indices) and (
-                values is None or values.numel() > 1
-            ):
-                watch.wait(f"{name}: how many a boolean mask holds is read back")
-        else:
-            # a single number may stay on the CPU where an operation goes element by element
-            pointwise = torch.Tag.pointwise in function.tags or name in (
-                "fill_",
-                "masked_fill",
-                "masked_fill_",
-                "where",
-            )
-            if any(
-                not isinstance(leaf, OnGPU) and (leaf.dim() or not pointwise) for leaf in leaves
-            ):
-                watch.fault(f"{name}: tensors of cuda:0 and of cpu meet")
-            if name in READS:
-                watch.wait(f"{name}: a value is read back")
-            if name in SIZES or (name == "repeat_interleave" and kwargs.get("output_size") is None):
-                watch.wait(f"{name}: the size of the result is read back")
-
-
-def _moved(watch: Watch, source: Tensor, non_blocking: bool) -> None:
-    """Note a copy from one device to the other."""
-    if isinstance(source, OnGPU):
-        watch.wait("values go to the CPU")
-    elif not (non_blocking and getattr(source, "pretends_pinned", False)):
-        watch.wait("values come from the CPU")
+                raise RuntimeError(f"{name}: values of cpu are put into a tensor of cuda:0")
+            return
+        # A single number may stay on the CPU where an operation goes element by element.
+        by_element = ("fill_", "masked_fill", "masked_fill_", "where")
+        pointwise = torch.Tag.pointwise in function.tags or name in by_element
+        if any(not isinstance(leaf, OnGPU) and (leaf.dim() or not pointwise) for leaf in leaves):
+            raise RuntimeError(f"{name}: tensors of cuda:0 and of cpu meet")
 
 
 class _Calls(TorchFunctionMode):
@@ -280,9 +189,9 @@ class _Calls(TorchFunctionMode):
     alone.
     """
 
-    def __init__(self, watch: Watch, operations: _Operations) -> None:
+    def __init__(self, operations: _Operations) -> None:
         super().__init__()
-        self.watch, self.operations = watch, operations
+        self.operations = operations
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -304,17 +213,13 @@ class _Calls(TorchFunctionMode):
         if (generator := kwargs.get("generator")) is not None:
             place = (devices or [here])[0]
             if generator.device.type != place.type:
-                self.watch.fault(f"{name}: a generator of {generator.device} draws for {place}")
+                raise RuntimeError(f"{name}: a generator of {generator.device} draws for {place}")
         if isinstance(first, OnGPU) and name in ("numpy", "__array__", "tolist"):
-            if name == "tolist":
-                self.watch.wait("tolist: values are read back")
-            else:
-                self.watch.fault(f"{name} of a tensor of cuda:0")
+            if name != "tolist":
+                raise RuntimeError(f"{name} of a tensor of cuda:0")
             return function(first.detach().values, *args[1:], **kwargs)
         if name == "pin_memory":
-            pinned = first.clone()
-            pinned.pretends_pinned = True
-            return pinned
+            return first
         if not devices:
             with self.operations.at(
                 here
@@ -327,11 +232,9 @@ class _Calls(TorchFunctionMode):
                 result = first if name == "cuda" else function(*args, **kwargs)
             if isinstance(first, OnGPU) == (devices[0] == GPU):
                 return result
-            _moved(self.watch, first, bool(kwargs.get("non_blocking")))
             with self.operations.at(devices[0], forced=True):
                 return result.clone()
         if name in MADE_OF_VALUES and devices[0] == GPU:
-            self.watch.wait(f"{name}: values come from the CPU")
             with self.operations.at(CPU, forced=True):
                 result = function(*args, **kwargs)
             with self.operations.at(GPU, forced=True):
@@ -348,15 +251,11 @@ def _device(value: Any) -> torch.device | None:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watch]:
-    """Computes inside the block as if there were a GPU, and notes what it would not like."""
-    watch = Watch()
-    operations, hook = _Operations(watch), register_optimizer_step_post_hook(watch.stepped)
-    try:
-        with operations, _Calls(watch, operations):
-            yield watch
-    finally:
-        hook.remove()
+def pretended() -> Iterator[None]:
+    """Computes inside the block as if there were a GPU, and refuses what one would refuse."""
+    operations = _Operations()
+    with operations, _Calls(operations):
+        yield
 
 
 # --- torch, replaced ------------------------------------------------------------------------------

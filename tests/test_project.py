@@ -11,7 +11,7 @@ import tomllib
 import pytest
 import yaml
 
-from curlnb.__main__ import doctor, main
+from curlnb.__main__ import doctor
 from curlnb.runs import devices, environment
 
 HOME = environment.home()
@@ -77,11 +77,9 @@ def test_the_lock_holds_every_dependency_with_hashes_and_names_no_index():
 
 
 def test_another_torch_build_leaves_the_rest_of_the_lock_as_it_is():
+    names = re.compile(r"^([\w.-]+)==", re.M)
     lock = (HOME / "requirements.lock").read_text()
-    rest = bootstrap().without_torch(lock)
-    dropped = set(re.findall(r"^([\w.-]+)==", lock, re.M)) - set(
-        re.findall(r"^([\w.-]+)==", rest, re.M)
-    )
+    dropped = set(names.findall(lock)) - set(names.findall(bootstrap().without_torch(lock)))
     assert {"torch", "torchvision"} <= dropped
     assert all(name.startswith(("torch", "triton", "nvidia-", "cuda-")) for name in dropped)
     assert "torch-geometric" not in dropped
@@ -98,52 +96,76 @@ def hashed(path):
 
 
 def test_the_installer_and_the_cpu_build_are_locked_too():
-    assert set(hashed("tools/uv.lock")) == {"uv"}
-    locked = dict(
-        re.findall(r"^(torch|torchvision)==(\S+)", (HOME / "requirements.lock").read_text(), re.M)
-    )
-    wheels = 2 * len(bootstrap().SUPPORTED)  # for x86_64 and aarch64
-    assert hashed("requirements-cpu.lock") == {
-        name: (f"{version}+cpu", wheels) for name, version in locked.items()
+    locked = {name: version for name, (version, _) in hashed("requirements.lock").items()}
+    uv = hashed("tools/uv.lock")
+    assert set(uv) == {"uv", "setuptools"}
+    assert uv["setuptools"][0] == locked["setuptools"]
+    cpu = hashed("requirements-cpu.lock")
+    assert {name: version for name, (version, _) in cpu.items()} == {
+        name: f"{locked[name]}+cpu" for name in ("torch", "torchvision")
     }
-    assert (
-        "http"
-        not in (HOME / "requirements-cpu.lock").read_text()
-        + (HOME / "tools" / "uv.lock").read_text()
-    )
+    for name in ("requirements-cpu.lock", "tools/uv.lock"):
+        assert "http" not in (HOME / name).read_text()
 
 
-def commands_of_the_set_up(monkeypatch, folder, backend):
-    """The commands that a set-up in an empty folder would run."""
+def set_up(monkeypatch, folder, backend, *, answers=False, cuda=False):
+    """The commands of a set-up in an empty folder, each with its standard input, if it installs.
+
+    answers: whether the index of CPU builds does; cuda: whether an NVIDIA device is seen.
+    """
     module, commands = bootstrap(), []
-    monkeypatch.setenv("CURLNB_TORCH_BACKEND", backend)
+
+    def run(command, otherwise, given=None):
+        if "install" in command:
+            commands.append((command, given))
+
+    done = subprocess.CompletedProcess([], 0 if answers else 1, "")
+    if backend is None:
+        monkeypatch.delenv("CURLNB_TORCH_BACKEND", raising=False)
+    else:
+        monkeypatch.setenv("CURLNB_TORCH_BACKEND", backend)
     monkeypatch.setattr(module, "VENV", str(folder))
-    monkeypatch.setattr(module, "STAMP", str(folder / "installed"))
-    monkeypatch.setattr(module, "BACKEND", str(folder / "torch_backend"))
-    monkeypatch.setattr(module, "uv_is", lambda version, inside: False)
-    monkeypatch.setattr(module, "run", lambda command, otherwise: commands.append(command))
-    monkeypatch.setattr(module, "print", lambda *line, **how: None, raising=False)
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "call", lambda *_: done)
+    monkeypatch.setattr(module, "needs_no_cuda", lambda: not cuda)
     module.main()
     return commands
 
 
-@pytest.mark.parametrize("backend", ["", "cpu"])
-def test_nothing_is_installed_without_its_digest(monkeypatch, tmp_path, backend):
-    _, *installs, own = commands_of_the_set_up(monkeypatch, tmp_path, backend)
-    assert own[-1] == bootstrap().ROOT  # this checkout, built by the setuptools that is locked
-    lists = []
-    for command in installs:
-        assert "--require-hashes" in command
-        assert "--no-deps" in command
-        lists.append(os.path.basename(command[command.index("-r") + 1]))
-        assert {"--no-build", "--only-binary", "--no-build-isolation"} & set(command)
-    extra = ["requirements-cpu.lock"] if backend and sys.platform != "darwin" else []
-    assert lists == ["uv.lock", *extra, "wheels.txt", "source_only.txt"]
-    both = (tmp_path / "wheels.txt").read_text() + (tmp_path / "source_only.txt").read_text()
-    assert ("\ntorch==" in both) == (not extra)
-    assert re.findall(r"^[\w.-]+", (tmp_path / "source_only.txt").read_text(), re.M) == list(
-        bootstrap().SOURCE_ONLY
-    )
+@pytest.mark.parametrize(
+    ("backend", "answers", "cuda", "cpu"),
+    [
+        ("", True, False, False), ("cpu", False, True, True), (None, True, False, True),
+        (None, False, False, False), (None, True, True, False),
+    ],
+)  # fmt: skip
+def test_nothing_is_installed_without_its_digest(
+    monkeypatch, tmp_path, backend, answers, cuda, cpu
+):
+    """And where no NVIDIA device is seen, torch's CPU build is taken, if its index answers."""
+    cpu = cpu and sys.platform != "darwin"
+    *installs, own = set_up(monkeypatch, tmp_path, backend, answers=answers, cuda=cuda)
+    assert own[0][-1] == bootstrap().ROOT  # this checkout, built by the setuptools that is locked
+    for command, _ in installs:
+        assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(command)
+    lists = [given for _, given in installs[1:]]
+    assert ["+cpu" in given for given in lists] == [True, False][not cpu :]
+    assert ("\ntorch==" in lists[-1]) == (not cpu)
+    again = set_up(monkeypatch, tmp_path, backend, answers=answers, cuda=cuda)
+    assert again == []
+
+
+def test_a_copied_or_moved_checkout_is_set_up_anew(monkeypatch, tmp_path):
+    assert set_up(monkeypatch, tmp_path, "")
+    monkeypatch.setattr(os.path, "realpath", lambda _: "/elsewhere/tools/bootstrap.py")
+    assert bootstrap().ROOT == "/elsewhere"
+    (tmp_path / "place").write_text("/where/it/was")
+    module, began = bootstrap(), []
+    monkeypatch.setattr(module, "VENV", str(tmp_path))
+    monkeypatch.setattr(module, "ROOT", str(tmp_path))
+    monkeypatch.setattr(module, "run", lambda command, *_: began.append(command))
+    module.main()
+    assert began[0][1:4] == ["-m", "venv", "--clear"]
 
 
 def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_so(
@@ -151,16 +173,13 @@ def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_
 ):
     monkeypatch.delenv("CURLNB_UNVERIFIED", raising=False)
     for backend in ("cu128", "../../tmp/x"):
-        with pytest.raises(
-            SystemExit, match=r"no SHA-256 is known here of torch for '.*'; .* CURLNB_UNVERIFIED=1"
-        ):
-            commands_of_the_set_up(monkeypatch, tmp_path, backend)
+        refused = r"no SHA-256 is known here of torch for '.*'; .* CURLNB_UNVERIFIED=1"
+        with pytest.raises(SystemExit, match=refused):
+            set_up(monkeypatch, tmp_path, backend)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("CURLNB_UNVERIFIED", "1")
-    commands = commands_of_the_set_up(monkeypatch, tmp_path, "cu128")
-    assert [
-        command for command in commands if "cu128" in command and "--require-hashes" not in command
-    ]
+    commands = [command for command, _ in set_up(monkeypatch, tmp_path, "cu128")]
+    assert any("cu128" in each and "--require-hashes" not in each for each in commands)
 
 
 def test_an_unsupported_python_says_so_in_one_line(monkeypatch):
@@ -169,7 +188,7 @@ def test_an_unsupported_python_says_so_in_one_line(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     with pytest.raises(
         SystemExit,
-        match=r"Python 3.9 is not supported and no 3.11, 3.12, 3.13 was found; install one or say",
+        match=r"Python 3.9 is not supported and no 3.11, 3.12, 3.13, 3.14 was found; install",
     ):
         module.supported_python()
 
@@ -212,23 +231,16 @@ def test_doctor_says_what_there_is_in_a_screenful():
         assert word in text
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["report", "--profile", "paper"],
-        ["reproduce", "--jobs", "0"],
-        ["run", "images.simclear"],
-        ["run", "images.simclr", "epochs"],
-    ],
-)
-def test_commands_answer_bad_input_in_one_line(tmp_path, monkeypatch, capsys, arguments):
-    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
-    try:
-        code = main(arguments)
-    except SystemExit as ended:  # of the parser
-        code = ended.code
-    assert code == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+def test_a_closed_standard_output_is_no_error(tmp_path):
+    line = f"exec >&-; exec {sys.executable} -m curlnb report --profile quick"
+    own = {"CURLNB_RESULTS": str(tmp_path), "CURLNB_HOME": str(HOME), "PYTHONPATH": str(HOME)}
+    done = subprocess.run(
+        ["sh", "-c", line], env=os.environ | own, stderr=subprocess.PIPE, text=True, cwd=HOME
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+TEXTS = (".py", ".md", ".toml", ".yml", ".lock", ".html", ".ipynb", ".csv", ".json", "Makefile")
 
 
 def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():
@@ -236,23 +248,7 @@ def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():
         ["git", "ls-files"], cwd=HOME, capture_output=True, text=True
     ).stdout.split()
     for name in files:
-        if (
-            name.endswith(
-                (
-                    ".py",
-                    ".md",
-                    ".toml",
-                    ".yml",
-                    ".lock",
-                    ".html",
-                    ".ipynb",
-                    ".csv",
-                    ".json",
-                    "Makefile",
-                )
-            )
-            and (HOME / name).exists()
-        ):
+        if name.endswith(TEXTS) and (HOME / name).exists():
             text = (HOME / name).read_text()
             assert not re.search(
                 r"(https?://|index-url[ =]+)[a-z0-9.-]*(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]",

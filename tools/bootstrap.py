@@ -2,13 +2,15 @@
 clearly which ones will do.
 
 Every file is held to a SHA-256 of this repository before anything of it is unpacked or run: uv, the
-installer, to tools/uv.lock, the packages to requirements.lock. Wheels alone are installed, with the
-exception of SOURCE_ONLY.
+installer, and setuptools to tools/uv.lock, the packages to requirements.lock. Wheels alone are
+installed, with the exception of SOURCE_ONLY. A checkout that was copied or moved is set up anew,
+and of two set-ups at once one waits for the other.
 
 CURLNB_TORCH_BACKEND  another build of torch and torchvision than the locked one: cpu, which
-requirements-cpu.lock has the digests of, or
-                      any other name that uv's --torch-backend knows (cu128, ...), of which no
-                      digest is known here
+                      requirements-cpu.lock has the digests of, or any other name that uv's
+                      --torch-backend knows (cu128, ...), of which no digest is known here; empty:
+                      the locked one. Where it is not set, no NVIDIA device is seen and the index of
+                      CPU builds answers: cpu
 CURLNB_UNVERIFIED     1: install such a build unchecked
 """
 
@@ -19,19 +21,19 @@ import shutil
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
-STAMP = os.path.join(VENV, "installed")
-BACKEND = os.path.join(VENV, "torch_backend")
-SUPPORTED = ("3.11", "3.12", "3.13")
-SOURCE_ONLY = (
-    "antlr4-python3-runtime",
-)  # published as a source archive only, whose build uses the setuptools that is locked
+INSIDE = os.path.join(VENV, "bin", "python")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+SOURCE_ONLY = "antlr4-python3-runtime"  # published as a source archive only
+WHEELS = ("--only-binary", ":all:")
+CHECKED = ("--require-hashes", *WHEELS)
 OFFLINE = ("connect", "resolve host", "network", "dns", "timed out", "temporary failure")
+FOREIGN = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
 
 
 def fail(line):
-    sys.exit(f"curlnb set-up: {line}")
+    sys.exit("curlnb set-up: " + line)
 
 
 def supported_python():
@@ -40,176 +42,145 @@ def supported_python():
     if here in SUPPORTED:
         return sys.executable
     for version in reversed(SUPPORTED):
-        found = shutil.which(f"python{version}")
-        if (
-            found
-            and subprocess.call(
-                [found, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            == 0
-        ):
+        found = shutil.which("python" + version)
+        if found and call([found, "-c", ""]).returncode == 0:
             return found
     fail(
-        f"Python {here} is not supported and no {', '.join(SUPPORTED)} was found; install one or say `make PYTHON=/path/to/python3.12 ...`"
+        f"Python {here} is not supported and no {', '.join(SUPPORTED)} was found; install one "
+        "or say `make PYTHON=/path/to/python3.12 ...`"
     )
 
 
-def run(command, otherwise):
-    """Run quietly; on failure show what was said and stop with one line."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def call(command, given=None):
+    """The command, done, with what it said; `given` is its standard input."""
+    own = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return subprocess.run(
+        command,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**own, "PIP_USER": "0"},
+    )
+
+
+def run(command, otherwise, given=None):
+    """The command; where it fails, what it said and one line."""
+    done = call(command, given)
     if done.returncode:
         sys.stderr.write(done.stdout)
-        offline = any(word in done.stdout.lower() for word in OFFLINE)
-        fail(
-            "no network, or the package index cannot be reached; connect and run the command again"
-            if offline
-            else otherwise
-        )
+        if any(word in done.stdout.lower() for word in OFFLINE):
+            fail(
+                "no network, or the package index cannot be reached; connect and run the command "
+                "again"
+            )
+        fail(otherwise + "; see above")
 
 
 def read(*path):
-    with open(os.path.join(*path)) as file:
+    """The text of a file below the checkout; empty where there is none."""
+    path = os.path.join(ROOT, *path)
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
         return file.read()
 
 
-def of_lock(lock, wanted):
-    """The lock's text with those packages alone of which `wanted` says so by their name."""
-    kept, keep = [], True
-    for line in lock.splitlines(True):
-        if line[:1].isalnum():
-            keep = wanted(line.partition("==")[0])
-        if keep:
-            kept.append(line)
-    return "".join(kept)
+def write(name, text):
+    with open(os.path.join(VENV, name), "w") as file:
+        file.write(text)
 
 
 def without_torch(lock):
     """The lock's text without torch, torchvision and what only their CUDA build needs."""
-    return of_lock(
-        lock,
-        lambda name: (
-            name not in ("torch", "torchvision", "triton")
-            and not name.startswith(("nvidia-", "cuda-"))
-        ),
-    )
+    entries = re.split(r"^(?=[a-z0-9])", lock, flags=re.M)
+    cuda = re.compile(r"(torch|torchvision|triton|nvidia-[\w.-]+|cuda-[\w.-]+)==")
+    return "".join(entry for entry in entries if not cuda.match(entry))
 
 
-def torch_list(backend):
-    """The file with the digests of another build of torch; None where there is none, and the user
-    says to do without.
+def torch_list(backend, lock):
+    """What to install of another build of torch: a list with digests, or, where there is none and
+    the user says to do without, the locked versions.
     """
-    listed = os.path.join(ROOT, "requirements-" + backend + ".lock")
-    if re.match(r"\w+$", backend) and os.path.exists(listed):
+    listed = re.match(r"\w+$", backend) and read("requirements-" + backend + ".lock")
+    if listed:
         return listed
     if os.environ.get("CURLNB_UNVERIFIED") == "1":
-        return None
+        return "\n".join(re.findall(r"^(?:torch|torchvision)==\S+", lock, re.M))
     fail(
-        f"no SHA-256 is known here of torch for {backend!r}; take the locked build or CURLNB_TORCH_BACKEND=cpu, "
-        "or say CURLNB_UNVERIFIED=1 to install it unchecked"
+        f"no SHA-256 is known here of torch for {backend!r}; take the locked build or "
+        "CURLNB_TORCH_BACKEND=cpu, or say CURLNB_UNVERIFIED=1 to install it unchecked"
     )
 
 
-def uv_is(version, inside):
-    """Whether .venv has this uv; the version of another one would not be the locked one."""
-    done = subprocess.run(
-        [inside, "-m", "uv", "--version"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    return done.returncode == 0 and done.stdout.split()[1:2] == [version]
+def needs_no_cuda():
+    """Whether this is a Linux machine on which no NVIDIA device is seen."""
+    seen = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
+    return sys.platform == "linux" and not seen and not shutil.which("nvidia-smi")
 
 
-def torch_backend():
-    """The build asked for, else the one chosen when .venv was made, so that it need not be repeated
-    with every command.
-    """
-    kept = read(BACKEND) if os.path.exists(BACKEND) else ""
-    return os.environ.get("CURLNB_TORCH_BACKEND", kept)
+def install(*options):
+    """A command that installs with uv into .venv what is named, and nothing that this needs."""
+    uv = [INSIDE, "-m", "uv", "pip", "install", "--quiet", "--python", INSIDE, "--no-deps"]
+    return [*uv, *options]
 
 
 def main():
     if os.name == "nt":
         fail("Windows is not supported; use WSL")
-    python, lock, backend = supported_python(), read(ROOT, "requirements.lock"), torch_backend()
-    uv, own_torch = (
-        read(ROOT, "tools", "uv.lock"),
-        backend and not (backend == "cpu" and sys.platform == "darwin"),
-    )  # a Mac's has no CUDA
-    listed = torch_list(backend) if own_torch else None
-    everything = (
-        lock + read(ROOT, "pyproject.toml") + uv + (read(listed) if listed else "") + backend
-    )
-    wanted = hashlib.sha256(everything.encode()).hexdigest()
-    if os.path.exists(STAMP) and read(STAMP) == wanted:
+    import fcntl
+
+    place = os.open(ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        set_up(supported_python())
+    finally:
+        os.close(place)
+
+
+def set_up(python):
+    asked = os.environ.get("CURLNB_TORCH_BACKEND")
+    backend = read(VENV, "torch_backend") if asked is None else asked
+    lock, uv = read("requirements.lock"), read("tools", "uv.lock")
+    other = "" if backend == "cpu" and sys.platform == "darwin" else backend  # a Mac's has no CUDA
+    listed = torch_list(other, lock) if other else ""
+
+    def stamp():
+        everything = "\n".join([ROOT, lock, uv, read("pyproject.toml"), listed, backend])
+        return hashlib.sha256(everything.encode()).hexdigest()
+
+    if read(VENV, "installed") == stamp():
         return
-    print(
-        "curlnb set-up: installing into .venv (once; several GB on Linux, see the README for the CPU build of torch)",
-        flush=True,
-    )
-    inside = os.path.join(VENV, "bin", "python")
-    if not os.path.exists(inside) or subprocess.call(
-        [inside, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ):
+    print("curlnb set-up: installing into .venv (once; several GB with CUDA)", flush=True)
+    if read(VENV, "place") != ROOT or call([INSIDE, "-m", "pip", "--version"]).returncode:
         run(
             [python, "-m", "venv", "--clear", VENV],
-            "this Python has no venv module; install it (on Debian and Ubuntu: python3-venv) and try again",
+            "this Python has no venv module: install it (on Debian and Ubuntu: python3-venv)",
         )
-    if not uv_is(re.search(r"^uv==(\S+)", uv, re.M)[1], inside):
-        checked = [
-            "--require-hashes",
-            "--only-binary",
-            ":all:",
-            "--no-deps",
-            "-r",
-            os.path.join(ROOT, "tools", "uv.lock"),
-        ]
-        run(
-            [inside, "-m", "pip", "install", "--quiet", *checked],
-            "uv could not be installed into .venv; see above",
-        )
-    install = [inside, "-m", "uv", "pip", "install", "--quiet", "--python", inside]
-    checked, failed = (
-        ["--require-hashes", "--no-deps"],
-        "the locked packages could not be installed; see above",
-    )
-    rest = lock
-    if own_torch:
-        failure, rest = (
-            f"torch for {backend} could not be installed; see above",
-            without_torch(lock),
-        )
-        if listed:
-            run(
-                [*install, *checked, "--no-build", "--torch-backend", backend, "-r", listed],
-                failure,
-            )
+        write("place", ROOT)
+    pip = [INSIDE, "-m", "pip", "install", "--quiet", "--no-deps", *CHECKED]
+    run([*pip, "-r", os.path.join(ROOT, "tools", "uv.lock")], "uv could not be installed")
+    if asked is None and not backend and needs_no_cuda():
+        os.environ["UV_HTTP_TIMEOUT"] = os.environ.get("UV_HTTP_TIMEOUT", "10")
+        listed = read("requirements-cpu.lock")
+        trial = install(*CHECKED, "--dry-run", "--torch-backend", "cpu", "-r", "-")
+        if call(trial, listed).returncode == 0:
+            print("curlnb set-up: no NVIDIA device here: torch's CPU build is taken", flush=True)
+            backend = other = "cpu"
         else:
-            pins = [
-                line.split()[0]
-                for line in lock.splitlines()
-                if line.startswith(("torch==", "torchvision=="))
-            ]
-            run([*install, "--no-build", "--torch-backend", backend, *pins], failure)
-    for name, part, how in (
-        ("wheels.txt", of_lock(rest, lambda name: name not in SOURCE_ONLY), "--no-build"),
-        (
-            "source_only.txt",
-            of_lock(rest, lambda name: name in SOURCE_ONLY),
-            "--no-build-isolation",
-        ),
-    ):
-        with open(os.path.join(VENV, name), "w") as file:
-            file.write(part)
-        run([*install, *checked, how, "-r", os.path.join(VENV, name)], failed)
-    run(
-        [*install, "--no-deps", "--no-build-isolation", "--editable", ROOT],
-        "curlnb itself could not be installed; see above",
-    )
-    with open(BACKEND, "w") as file:
-        file.write(backend)
-    with open(STAMP, "w") as file:
-        file.write(wanted)
+            listed = ""
+    if other:
+        checked = CHECKED if "--hash" in listed else WHEELS
+        of_torch = install(*checked, "--torch-backend", other, "-r", "-")
+        run(of_torch, f"torch for {other} could not be installed", listed)
+    rest = without_torch(lock) if other else lock
+    source = ("--no-binary", SOURCE_ONLY, "--no-build-isolation")
+    packages = install(*CHECKED, *source, "-r", "-")
+    run(packages, "the locked packages could not be installed", rest)
+    own = install("--no-build-isolation", "--editable", ROOT)
+    run(own, "curlnb itself could not be installed")
+    write("torch_backend", backend)
+    write("installed", stamp())
 
 
 if __name__ == "__main__":

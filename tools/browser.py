@@ -1,206 +1,159 @@
-"""A headless Chromium, driven through its pipe: what a page says to the console, which of its files
-are missing, how it looks.
+"""Pages in a headless Chromium, each in a frame as wide as a screen: what a script finds on them,
+and what they say to the console.
 
-    with Browser(folder) as browser:
-        page = browser.open("file:///...", width=390)
-        browser.evaluate("document.title")
+    found, said = look(folder, ["index.html"], "return page.document.title")
 
-No package is needed for it, no port is opened, and the browser's own window does not matter, since
-the width is that of an emulated screen.
+The folder is served to this machine alone; no other host can be reached, so that a page which asks
+for one complains.
 """
 
-import base64
+import functools
+import http.server
 import json
-import os
-import select
+import queue
+import re
 import shutil
 import subprocess
-import sys
-import time
+import tempfile
+import threading
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
-FLAGS = (
-    *(
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-sync",
-    ),
-    *(
-        "--disable-component-update",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        "--force-device-scale-factor=1",
-    ),
-)
-# Becomes the browser, which reads commands from file 3 and answers on file 4.
-_ON_3_AND_4 = """
-import fcntl, os, sys
-pipes = [fcntl.fcntl(int(pipe), fcntl.F_DUPFD, 10) for pipe in sys.argv[1:3]]
-os.dup2(pipes[0], 3), os.dup2(pipes[1], 4), os.closerange(5, 256)
-os.execv(sys.argv[3], sys.argv[3:])
+WIDTHS = (1280, 390)
+FRAMES = """<!doctype html><title>frames</title><body><script>
+const script = new (async () => {}).constructor("page", SCRIPT), found = {};
+const axe = fetch("/__axe__").then(answer => answer.text());
+async function violations(page, exclude = []) {
+  const own = page.document.createElement("script");
+  own.textContent = await axe;
+  page.document.head.append(own);
+  const found = await page.axe.run({ include: [page.document], exclude },
+    { resultTypes: ["violations"] });
+  return found.violations.filter(one => ["serious", "critical"].includes(one.impact)).map(
+    ({ id, impact, nodes }) => `${id} (${impact}): ${nodes.length} times, as in ${nodes[0].html}`);
+}
+const pause = milliseconds => new Promise(done => setTimeout(done, milliseconds));
+(async () => {
+  for (const path of PAGES) for (const width of WIDTHS) {
+    const frame = document.createElement("iframe");
+    frame.style = `width: ${width}px; height: 900px; border: 0`;
+    frame.src = "/" + path;
+    console.log(`PAGE ${path} at ${width} px`);
+    document.body.append(frame);
+    await new Promise(done => frame.onload = done);
+    try { found[`${path} at ${width} px`] = await script(frame.contentWindow); }
+    catch (error) { console.error(String(error)); }
+    frame.remove();
+  }
+  fetch("/__found__", { method: "POST", body: JSON.stringify(found) });
+})();
+</script></body>"""
+# What a reader would trip over. Left out of what is checked for readers with aids: what is folded,
+# and formulas, of which MathJax makes thousands of elements, with MathML beside them.
+FAULTS = """
+const images = [...page.document.querySelectorAll("img")], found = [];
+const seen = images.filter(image => image.getClientRects().length);
+await Promise.all(seen.map(image => image.decode().catch(() => {})));
+if (page.MathJax?.startup?.promise) await page.MathJax.startup.promise;
+for (const image of seen) if (!image.naturalWidth) found.push(`no picture: ${image.src}`);
+for (const image of images) if (!image.alt.trim()) found.push(`no words: ${image.src}`);
+for (const { name } of page.performance.getEntriesByType("resource"))
+  if (!name.startsWith(page.location.origin) && !/^(data|blob):/.test(name))
+    found.push(`it asks for ${name}`);
+const root = page.document.documentElement, count = what => root.querySelectorAll(what).length;
+if (root.scrollWidth > root.clientWidth) found.push(`it is ${root.scrollWidth} px wide`);
+if (count("mjx-container") < count(".math") || count("mjx-merror, [data-mjx-error]"))
+  found.push(`${count("mjx-container")} of ${count(".math")} formulas are typeset`);
+return found.concat(await violations(page, [["mjx-container"], ["details:not([open])"]]));
 """
 
 
-class Browser:
-    """One browser with one page; `folder` holds its profile. RuntimeError where it does not answer
-    within `patience` seconds.
+def look(
+    folder: Path,
+    pages: Iterable[str],
+    script: str = FAULTS,
+    widths: Iterable[int] = WIDTHS,
+    patience: float = 1800,
+) -> tuple[dict[str, Any], list[str]]:
+    """What `script` returns for each page and width, by "PAGE at WIDTH px", and the lines on the
+    console, each with its page.
+
+    script: the body of an asynchronous function of the page's window, `page`; it can call
+    `violations(page)`, what axe-core finds, and `pause(milliseconds)`. RuntimeError where there is
+    no browser, or none that answers within `patience` seconds.
     """
-
-    def __init__(self, folder: Path, patience: float = 60) -> None:
-        self.folder, self.patience = Path(folder), patience
-        self.events: list[dict[str, Any]] = []
-        self._number, self._buffer = 0, b""
-
-    def __enter__(self) -> "Browser":
-        if CHROMIUM is None:
-            raise RuntimeError(f"no browser found: install one of {', '.join(NAMES)}")
-        read_there, self._write = os.pipe()
-        self._read, write_there = os.pipe()
-        flags = [*FLAGS, f"--user-data-dir={self.folder}", "--remote-debugging-pipe", "about:blank"]
-        pipes = (read_there, write_there)
-        command = [sys.executable, "-IS", "-c", _ON_3_AND_4, *map(str, pipes), CHROMIUM, *flags]
-        self._log = open(self.folder.with_suffix(".log"), "wb")
-        self._process = subprocess.Popen(
-            command, pass_fds=pipes, stdout=self._log, stderr=self._log
-        )
-        for pipe in pipes:
-            os.close(pipe)
-        target = self.call("Target.createTarget", url="about:blank", session=None)["targetId"]
-        self._session = self.call(
-            "Target.attachToTarget", targetId=target, flatten=True, session=None
-        )["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    if CHROMIUM is None:
+        raise RuntimeError(f"no browser found: install one of {', '.join(NAMES)}")
+    given = {"SCRIPT": script, "PAGES": list(pages), "WIDTHS": list(widths)}
+    frames = FRAMES
+    for name, value in given.items():
+        frames = frames.replace(name, json.dumps(value).replace("</", "<\\/"), 1)
+    answers: queue.Queue[str] = queue.Queue()
+    handler = functools.partial(_Handler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    own = {"/__look__": frames, "/__axe__": axe(), "/favicon.ico": ""}
+    server.made = own  # type: ignore[attr-defined]
+    server.answers, server.absent = answers, []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}/__look__"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    flags += ["--enable-logging=stderr", "--disable-background-networking", "--no-first-run"]
+    flags += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        log = Path(scratch) / "log"
+        line = [CHROMIUM, *flags, f"--user-data-dir={scratch}/profile", address]
+        with open(log, "wb") as said:
+            process = subprocess.Popen(line, stdout=said, stderr=said)
         try:
-            self.call("Browser.close", session=None)
-            self._process.wait(10)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
-        for pipe in (self._read, self._write):
-            os.close(pipe)
-        self._log.close()
+            found = json.loads(answers.get(timeout=patience))
+        except queue.Empty:
+            raise RuntimeError(f"the browser did not answer within {patience:.0f} s") from None
+        finally:
+            process.kill()
+            process.wait()
+            server.shutdown()
+        text = log.read_text(encoding="utf-8", errors="replace")
+    lines, page = [], ""
+    for words in re.findall(r'CONSOLE[:(]\d+\)?\] "(.*?)", source:', text, re.S):
+        if words.startswith("PAGE "):
+            page = words.removeprefix("PAGE ")
+        else:
+            lines.append(f"{page}: {words}")
+    return found, lines + server.absent  # type: ignore[attr-defined]
 
-    def call(self, method: str, session: str | None = "", **parameters: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol and its answer."""
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
-        if session is not None:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + self.patience
-        while True:
-            answer = self._next(until, method)
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']['message']}")
-                return answer["result"]
-            self.events.append(answer)
 
-    def _next(self, until: float, waiting: str) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            if not select.select([self._read], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise RuntimeError(
-                    f"the browser did not answer {waiting} within {self.patience:.0f} s"
-                )
-            part = os.read(self._read, 1 << 20)
-            if not part:
-                raise RuntimeError(f"the browser ended during {waiting}: see {self._log.name}")
-            self._buffer += part
-        message, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(message)
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        made = self.server.made.get(self.path)  # type: ignore[attr-defined]
+        if made is None:
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(made.encode())
+        return None
 
-    def open(self, address: str, width: int = 1280, height: int = 900) -> None:
-        """Load a page on a screen of that size, and wait until its scripts and pictures are there.
-        `events` starts anew.
-        """
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Page.navigate", url="about:blank")
-        self._until("Page.loadEventFired")
-        self.events.clear()
-        self.call("Page.navigate", url=address)
-        self._until("Page.loadEventFired")
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.server.answers.put(self.rfile.read(length).decode())  # type: ignore[attr-defined]
+        self.send_response(204)
+        self.end_headers()
 
-    def _until(self, name: str) -> None:
-        until = time.monotonic() + self.patience
-        while not any(event.get("method") == name for event in self.events):
-            self.events.append(self._next(until, name))
-        self.events = [event for event in self.events if event.get("method") != name]
+    def send_error(self, *given: object, **more: object) -> None:
+        self.server.absent.append(f"{self.path} is not there")  # type: ignore[attr-defined]
+        super().send_error(*given, **more)  # type: ignore[arg-type]
 
-    def evaluate(self, script: str) -> Any:
-        """The value of a script's last expression; a promise is waited for. RuntimeError with its
-        message where it throws.
-        """
-        found = self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
-        )
-        if "exceptionDetails" in found:
-            details = found["exceptionDetails"]
-            raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
-        return found["result"].get("value")
+    def log_message(self, *_: object) -> None:
+        pass
 
-    def complaints(self) -> list[str]:
-        """What went wrong since the page was opened: errors and warnings on the console,
-        exceptions, files that could not be loaded.
-        """
-        said = []
-        for event in self.events:
-            given = event.get("params", {})
-            if event["method"] == "Runtime.exceptionThrown":
-                said.append(
-                    given["exceptionDetails"].get("exception", {}).get("description")
-                    or given["exceptionDetails"]["text"]
-                )
-            elif event["method"] == "Runtime.consoleAPICalled" and given["type"] in (
-                "error",
-                "warning",
-                "assert",
-            ):
-                said.append(
-                    " ".join(
-                        str(part.get("value", part.get("description", "")))
-                        for part in given["args"]
-                    )
-                )
-            elif event["method"] == "Log.entryAdded" and given["entry"]["level"] in (
-                "error",
-                "warning",
-            ):
-                said.append(f"{given['entry']['text']} {given['entry'].get('url', '')}")
-            elif event["method"] == "Network.loadingFailed" and not given.get("canceled"):
-                said.append(f"not loaded ({given['errorText']}): {self._asked(given['requestId'])}")
-        return said
 
-    def requests(self) -> list[str]:
-        """The addresses that the page asked for."""
-        return [
-            event["params"]["request"]["url"]
-            for event in self.events
-            if event.get("method") == "Network.requestWillBeSent"
-        ]
-
-    def _asked(self, number: str) -> str:
-        sent = (
-            event["params"]
-            for event in self.events
-            if event.get("method") == "Network.requestWillBeSent"
-        )
-        return next(
-            (given["request"]["url"] for given in sent if given["requestId"] == number), "?"
-        )
-
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """Write what is seen, or the whole page, as a PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
+def axe() -> str:
+    """The script of axe-core, out of the package that brings it."""
+    spec = find_spec("axe_core_python")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("axe-core-python is not installed: it belongs to the extra `dev`")
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")

@@ -1,26 +1,30 @@
-"""The course: assignments for nbgrader from the exercises of the notebooks, and their grading
-without a server.
+"""The course: a student edition of the notebooks with exercises, and its grading without a server.
 
-    python tools/course.py                   write results/course/: source, release (stubs), solutions, nbgrader's configuration, a list
-    python tools/course.py grade FOLDER      run the hand-ins below FOLDER and write FOLDER.csv, one line a hand-in
+    python tools/course.py              write results/course/: release, nbgrader's source, a list
+    python tools/course.py grade FOLDER grade the hand-ins below FOLDER: FOLDER.csv, one line a
+                                        hand-in, and FOLDER-feedback/, one file a hand-in
 
 `docs/course.md` says how to use both.
 """
 
 import argparse
-import ast
+import contextlib
 import copy
 import csv
+import io
+import json
 import os
 import re
-import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import course_slices as slices
 from course_hidden import HIDDEN
 
 from curlnb.companion import notebooks
@@ -37,33 +41,40 @@ CONFIGURATION = """c = get_config()
 c.CourseDirectory.course_id = "curlnb"
 c.ClearSolutions.code_stub = {"python": "..."}
 c.OverwriteCells.add_missing_cells = True
-c.Execute.timeout = 60
+c.Execute.timeout = 600
 """
 TASK = re.compile(
     r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M
 )
-# the tag of the cell that sets a notebook up in Colab, which an assignment needs as its lesson does
-CARRIED = "colab"
-COMMON = {"math", "np"}  # what an answer may well use, although the solution does not
 WORDS_A_MINUTE = 150  # of prose with formulas
+LONGEST = 120  # characters of a reason: a check's message is shorter, a student's error may not be
+
+Cell = dict[str, Any]
+
+
+def text_of(cell: Cell) -> str:
+    return "".join(cell["source"])
+
+
+def tags_of(cell: Cell) -> set[str]:
+    return set(cell.get("metadata", {}).get("tags", []))
 
 
 @dataclass
 class Exercise:
-    """One exercise of a lesson: task, stub, solution and check as text, and the statements of the
-    lesson that they need.
-    """
+    """One exercise of a lesson: stub, solution and check as text."""
 
     lesson: str
     title: str
     level: str
     minutes: int
-    task: str
-    stub: str
-    solution: str
-    check: str
-    after: str = ""
-    prepared: list[str] = field(default_factory=list)
+    stub: str = ""
+    solution: str = ""
+    check: str = ""
+
+    @property
+    def number(self) -> str:
+        return self.title.partition(".")[0]
 
     @property
     def points(self) -> int:
@@ -71,15 +82,13 @@ class Exercise:
         return max(1, round(self.minutes / 5))
 
     @property
-    def hidden(self) -> str:
-        return HIDDEN.get((self.lesson, self.function), "")
-
-    @property
     def function(self) -> str:
         """What the stub defines, by which hidden checks and wrong answers know the exercise."""
-        return next(
-            node.name for node in ast.parse(self.stub).body if isinstance(node, ast.FunctionDef)
-        )
+        return re.search(r"^def (\w+)", self.stub, re.M)[1]  # type: ignore[index]
+
+    @property
+    def whole_check(self) -> str:
+        return self.check.rstrip() + HIDDEN.get((self.lesson, self.function), "").rstrip()
 
     @property
     def answer(self) -> str:
@@ -89,7 +98,8 @@ class Exercise:
         head = self.stub.rstrip().removesuffix("...").rstrip()
         if not self.solution.startswith(head + "\n") or not self.stub.rstrip().endswith("..."):
             raise ValueError(
-                f"{self.lesson}, exercise {self.title}: the solution must begin as the stub does, whose end is `...`"
+                f"{self.lesson}, exercise {self.title}: the solution must begin as the stub does, "
+                "whose end is `...`"
             )
         body = self.solution.removeprefix(head).strip("\n")
         indent = re.match(r" *", body)[0]  # type: ignore[index]
@@ -98,33 +108,43 @@ class Exercise:
 
 @dataclass
 class Lesson:
-    """The exercises of one notebook, and the first cells of its assignment, one for each cell of
-    the lesson that they need.
-    """
+    """A notebook with exercises."""
 
     name: str
-    title: str
-    words: int
-    carried: list[str]
-    prepared: list[str]
-    exercises: list[Exercise]
+    content: dict[str, Any]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return self.content["cells"]
+
+    @property
+    def title(self) -> str:
+        return text_of(self.cells[0]).splitlines()[0].removeprefix("# ")
 
     @property
     def folder(self) -> str:
         """Where its assignment goes, a key of PAPERS: notebooks that stand outside a paper's folder
         are the first or the last.
         """
-        return (
-            self.name.partition("/")[0]
-            if "/" in self.name
-            else "0_start"
-            if self.name.startswith("0")
-            else "4_across"
-        )
+        if "/" in self.name:
+            return self.name.partition("/")[0]
+        return "0_start" if self.name.startswith("0") else "4_across"
+
+    @cached_property
+    def exercises(self) -> list[Exercise]:
+        found: list[Exercise] = []
+        for cell in self.cells:
+            if cell["cell_type"] == "markdown" and (task := TASK.search(text_of(cell))):
+                minutes = int(task["minutes"])
+                found.append(Exercise(self.name, task["title"], task["level"], minutes))
+            for tag, part in (("exercise", "stub"), ("solution", "solution"), ("check", "check")):
+                if tag in tags_of(cell):
+                    setattr(found[-1], part, text_of(cell))
+        return found
 
     @property
-    def file(self) -> str:
-        return f"{self.folder}/{self.name.rpartition('/')[2]}"
+    def points(self) -> int:
+        return sum(exercise.points for exercise in self.exercises)
 
     @property
     def minutes(self) -> int:
@@ -133,16 +153,14 @@ class Lesson:
     @property
     def reading(self) -> int:
         """Minutes to read the lesson, rounded up to five."""
-        return -(-self.words // (5 * WORDS_A_MINUTE)) * 5
-
-    @property
-    def points(self) -> int:
-        return sum(exercise.points for exercise in self.exercises)
+        prose = (text_of(cell) for cell in self.cells if cell["cell_type"] == "markdown")
+        return -(-sum(len(text.split()) for text in prose) // (5 * WORDS_A_MINUTE)) * 5
 
 
 def lessons() -> list[Lesson]:
     """All notebooks with exercises, in reading order."""
-    return [found for path in notebooks.find() if (found := lesson(path)).exercises]
+    found = (Lesson(notebooks.name_of(path), notebooks.read(path)) for path in notebooks.find())
+    return [one for one in found if one.exercises]
 
 
 def about() -> dict[str, dict[str, str]]:
@@ -151,307 +169,80 @@ def about() -> dict[str, dict[str, str]]:
         return {row["lesson"]: row for row in csv.DictReader(file)}
 
 
-def lesson(path: Path) -> Lesson:
-    """A notebook's exercises with what they need.
-
-    ValueError where a check needs the answer to another exercise: a wrong answer would cost points
-    twice.
-    """
-    name, cells = notebooks.name_of(path), notebooks.read(path)["cells"]
-    texts = ["".join(cell["source"]) for cell in cells]
-    tags = [
-        set(cell["metadata"].get("tags", [])) & {"exercise", "solution", "check", CARRIED}
-        for cell in cells
-    ]
-    exercises: list[Exercise] = []
-    body: list[slices.Statement] = []
-    checked: list[slices.Statement] = []
-    answers: set[str] = set()
-    wanted: set[str] = set()
-    for at, (cell, text, tag) in enumerate(zip(cells, texts, tags, strict=True)):
-        if cell["cell_type"] == "markdown":
-            before, titled, task = _at_the_task(text)
-            if exercises and not exercises[-1].after:
-                exercises[-1].after = before.strip()
-            if titled:
-                exercises.append(
-                    Exercise(
-                        name,
-                        titled["title"],
-                        titled["level"],
-                        int(titled["minutes"]),
-                        task,
-                        "",
-                        "",
-                        "",
-                    )
-                )
-        elif "exercise" in tag:
-            exercises[-1].stub = text
-        elif "solution" in tag:
-            exercises[-1].solution = text
-        elif "check" in tag:
-            one = exercises[-1]
-            one.check = text
-            code = [
-                s
-                for part in (one.stub, one.solution, text, one.hidden)
-                for s in slices.statements(part, at)
-            ]
-            own = set().union(*(s.binds for s in slices.statements(one.stub)))
-            names = slices.needed_from_outside(code)
-            if other := names & answers - own:
-                raise ValueError(
-                    f"{name}, exercise {one.title}: its check needs {min(other)}, the answer to another exercise"
-                )
-            again = slices.slice_for(checked, names - own)
-            one.prepared = _cells(checked, again)
-            if (
-                foreign := set().union(*(checked[i].needs | checked[i].later for i in again))
-                & answers
-            ):
-                raise ValueError(
-                    f"{name}, exercise {one.title}: its check needs what {min(foreign)}, another answer, has given"
-                )
-            wanted |= (
-                names
-                | set().union(*(checked[i].needs | checked[i].later for i in again))
-                | _tools_named(one, body)
-            )
-            answers |= own
-            checked += slices.statements(text, at)
-        elif cell["cell_type"] == "code" and not tag:
-            body += slices.statements(text, at)
-    title = texts[0].splitlines()[0].removeprefix("# ")
-    words = sum(
-        len(text.split())
-        for text, cell in zip(texts, cells, strict=True)
-        if cell["cell_type"] == "markdown"
-    )
-    carried = [text for text, tag in zip(texts, tags, strict=True) if CARRIED in tag]
-    return Lesson(
-        name,
-        title,
-        words,
-        carried,
-        _cells(body, slices.slice_for(body, wanted | COMMON)),
-        exercises,
-    )
+# --- the editions ---------------------------------------------------------------------------------
 
 
-def _at_the_task(text: str) -> tuple[str, re.Match[str] | None, str]:
-    """What stands before an exercise's heading, the heading, and the task with it; a cell without a
-    task stands before the next.
-    """
-    found = TASK.search(text)
-    return (
-        (text[: found.start()], found, text[found.start() :].strip()) if found else (text, None, "")
-    )
+def without_answers(content: dict[str, Any]) -> dict[str, Any]:
+    """A lesson without the text between a check and the next heading, which is on the solution."""
+    cells, before = [], set[str]()
+    for cell in copy.deepcopy(content["cells"]):
+        text = text_of(cell)
+        if cell["cell_type"] == "markdown" and "check" in before:
+            start = re.search(r"^#+ ", text, re.M)
+            text = text[start.start() :] if start else ""
+        before = tags_of(cell)
+        if text or cell["cell_type"] == "code":
+            cells.append(cell | {"source": text})
+    return content | {"cells": cells}
 
 
-def _tools_named(one: Exercise, body: list[slices.Statement]) -> set[str]:
-    """The functions, classes and imports of the lesson that the task names, its own parameters
-    aside: an answer may use them.
-    """
-    parameters = {node.arg for node in ast.walk(ast.parse(one.stub)) if isinstance(node, ast.arg)}
-    tools = set().union(*(s.binds for s in body if s.imports or isinstance(s.node, slices.NAMED)))
-    return tools & set(re.findall(r"`(\w+)", one.task)) - parameters
-
-
-def _cells(before: list[slices.Statement], found: dict[int, set[str]]) -> list[str]:
-    """The statements at some places, about a text for each cell that they stood in; imports first
-    and together.
-    """
-    imports = {before[at].only(names) for at, names in found.items() if before[at].imports}
-    in_order = sorted(
-        imports, key=lambda line: (line.startswith("from curlnb"), line.startswith("from"), line)
-    )
-    head = ["\n".join(in_order)] if imports else []
-    texts: list[str] = []
-    for cell in sorted({before[at].cell for at in found}):
-        there = [before[at] for at in found if before[at].cell == cell and not before[at].imports]
-        text = ""
-        for one, last in zip(there, [None, *there], strict=False):
-            defined = any(s and isinstance(s.node, slices.NAMED) for s in (one, last))
-            text += ("\n\n\n" if defined and last else "\n" if last else "") + one.text
-        if (
-            text and texts and len(texts[-1].splitlines()) < 4
-        ):  # a setting or two needs no cell of its own
-            texts[-1] += "\n" + text
-        elif text:
-            texts.append(text)
-    return head + texts
-
-
-def source_of(one: Lesson, folder: Path) -> dict[str, Any]:
-    """An assignment as nbgrader's source: a locked cell for each task, one cell a solution between
-    marks, and locked checks with points.
-
-    folder: where it will lie, for the link to the lesson.
-    """
-    cells = [_markdown("about", _head(one, folder))]
-    cells += [
-        _code(f"{CARRIED}-{number}", text, {"tags": [CARRIED]} | _role(locked=True))
-        for number, text in enumerate(one.carried)
-    ]
-    for number, text in enumerate(one.prepared):
-        first = "# Prepared: what the checks below need of the lesson.\n" if number == 0 else ""
-        cells.append(_code(f"prepared-{number + 1}", first + text, _role(locked=True)))
-    for exercise in one.exercises:
-        number = exercise.title.partition(".")[0]
-        cells.append(
-            _markdown(
-                f"task-{number}",
-                f"{exercise.task}\n\n*{exercise.points} point{'s' * (exercise.points > 1)}*",
-            )
-        )
-        cells += [
-            _code(f"prepared-for-{number}-{i + 1}", text, _role(locked=True))
-            for i, text in enumerate(exercise.prepared)
-        ]
-        cells.append(_code(f"answer-{number}", exercise.answer, _role(solution=True)))
-        hidden = (
-            f"\n### BEGIN HIDDEN TESTS\n{exercise.hidden.strip()}\n### END HIDDEN TESTS"
-            if exercise.hidden
-            else ""
-        )
-        cells.append(
-            _code(
-                f"check-{number}",
-                exercise.check.rstrip() + hidden,
-                _role(locked=True, grade=True, points=exercise.points),
-            )
-        )
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    metadata = {
-        "kernelspec": kernel,
-        "language_info": {"name": "python"},
-        "course": {"assignment": one.file},
-    }
-    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-
-
-def _head(one: Lesson, folder: Path) -> str:
-    known = about().get(one.name, {})
-    place = os.path.relpath(environment.home() / "notebooks" / f"{one.name}.ipynb", folder)
-    lines = [
-        f"# Exercises · {one.title}",
-        f"Lesson: [notebooks/{one.name}.ipynb]({Path(place).as_posix()}), about {one.reading} minutes to read.",
-        f"**{one.points} points, {one.minutes} minutes.**",
-        f"- Before you begin: {known.get('needs', '')}" if known else "",
-        f"- What you learn: {known.get('learnt', '')}" if known else "",
-        "Replace each `...` by your code and run the cell with the check below it. A check that raises no error gives its points; "
-        "otherwise its last line says what is wrong. The cells with checks are locked: whatever is changed in them is restored before "
-        "the grading. You may add cells and imports of your own.",
-    ]
-    return "\n\n".join(line for line in lines if line).replace("\n\n- What", "\n- What")
-
-
-def _role(
-    *, locked: bool = False, solution: bool = False, grade: bool = False, points: int = 0
-) -> dict[str, Any]:
-    role = {
-        "grade": grade,
-        "locked": locked,
-        "solution": solution,
-        "task": False,
-        "schema_version": 3,
-    }
-    return {"nbgrader": role | ({"points": points} if grade else {})}
-
-
-def _code(name: str, text: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    return _cell("code", name, text, metadata) | {"execution_count": None, "outputs": []}
-
-
-def _markdown(name: str, text: str) -> dict[str, Any]:
-    return _cell("markdown", name, text, _role(locked=True))
-
-
-def _cell(kind: str, name: str, text: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    if "nbgrader" in metadata:
-        metadata["nbgrader"]["grade_id"] = name
-    return {"cell_type": kind, "id": name, "metadata": metadata, "source": text}
-
-
-def release_of(source: dict[str, Any], name: str) -> Any:
-    """What students get: nbgrader's own preprocessors put stubs for solutions, lock cells and drop
-    hidden tests.
-    """
+def release_of(one: Lesson) -> Any:
+    """What students get: the lesson with its outputs, stubs in place of solutions, and checks."""
     import nbformat
-    from nbgrader import preprocessors as pre
-    from traitlets.config import Config
+    from nbconvert.preprocessors import TagRemovePreprocessor
 
-    config = Config({"ClearSolutions": {"code_stub": {"python": "..."}}})
-    steps = [
-        pre.LockCells,
-        pre.ClearSolutions,
-        pre.ClearOutput,
-        pre.CheckCellMetadata,
-        pre.ClearHiddenTests,
-        pre.ComputeChecksums,
-    ]
-    made, resources = (
-        nbformat.from_dict(copy.deepcopy(source)),
-        {"nbgrader": {"notebook": name, "assignment": name}},
+    made = nbformat.from_dict(without_answers(one.content))
+    step = TagRemovePreprocessor(
+        enabled=True, remove_cell_tags={"solution"}, remove_all_outputs_tags={"exercise", "check"}
     )
-    for step in steps:
-        made, resources = step(config=config).preprocess(made, resources)
-    nbformat.validate(made)
+    made, _ = step.preprocess(made, {})
     return made
 
 
-def solutions_of(one: Lesson, source: dict[str, Any]) -> dict[str, Any]:
-    """The assignment with its solutions and what the lesson says after them, without marks, locks
-    and hidden tests.
+def source_of(one: Lesson) -> Any:
+    """nbgrader's source: locked checks with points and hidden tests, and one cell for each stub
+    and its solution, which stands between marks.
     """
-    made, after = (
-        copy.deepcopy(source),
-        {f"check-{e.title.partition('.')[0]}": e.after for e in one.exercises},
-    )
-    cells = []
-    for cell in made["cells"]:
-        cell["source"] = re.sub(
-            r"\n### BEGIN HIDDEN.*### END HIDDEN TESTS", "", cell["source"], flags=re.S
-        )
-        cell["source"] = re.sub(
-            r"^ *### (BEGIN|END) SOLUTION\n?", "", cell["source"], flags=re.M
-        ).rstrip()
-        cell["metadata"] = {}
-        cells.append(cell)
-        if text := after.get(cell["id"]):
-            cells.append(
-                {
-                    "cell_type": "markdown",
-                    "id": f"after-{cell['id']}",
-                    "metadata": {},
-                    "source": text,
-                }
-            )
-    return made | {"cells": cells}
+    import nbformat
+
+    made = nbformat.from_dict(without_answers(one.content))
+    cells, exercises = [], iter(one.exercises)
+    for cell in made.cells:
+        if "exercise" in tags_of(cell):
+            exercise = next(exercises)
+            cell.source = exercise.answer
+            _roles(cell, f"answer-{exercise.number}", solution=True)
+        elif "check" in tags_of(cell):
+            hidden = exercise.whole_check.removeprefix(exercise.check.rstrip()).strip()
+            marked = f"\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS" if hidden else ""
+            cell.source = exercise.check.rstrip() + marked
+            _roles(cell, f"check-{exercise.number}", grade=True, locked=True)
+            cell.metadata.nbgrader["points"] = exercise.points
+        if cell.cell_type == "code" and tags_of(cell) & {"exercise", "check"}:
+            cell.outputs, cell.execution_count = [], None
+        if "solution" not in tags_of(cell):
+            cells.append(cell)
+    made.cells = cells
+    return made
+
+
+def _roles(cell: Any, name: str, **given: bool) -> None:
+    roles = {"grade": False, "locked": False, "solution": False, "task": False} | given
+    cell.metadata["nbgrader"] = {"grade_id": name, "schema_version": 3, **roles}
 
 
 def build(folder: Path) -> list[Lesson]:
-    """Write all editions below `folder` anew; what else lies there stays. Returns the lessons."""
+    """Write both editions below `folder` anew; what else lies there stays. Returns the lessons."""
     import nbformat
 
     found = lessons()
-    for edition in ("source", "release", "solutions"):
-        shutil.rmtree(folder / edition, ignore_errors=True)
     for one in found:
-        places = {
-            edition: folder / edition / f"{one.file}.ipynb"
-            for edition in ("source", "release", "solutions")
-        }
-        source = source_of(one, places["release"].parent)
-        made = {
-            "source": source,
-            "release": release_of(source, one.file),
-            "solutions": solutions_of(one, source),
-        }
-        for edition, path in places.items():
+        # Released as the notebooks lie, so that links hold; nbgrader wants a folder an assignment.
+        source = folder / "source" / one.folder / f"{one.name.rpartition('/')[2]}.ipynb"
+        release = folder / "release" / f"{one.name}.ipynb"
+        for path, made in ((release, release_of(one)), (source, source_of(one))):
             path.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(nbformat.from_dict(made[edition]), path)
+            nbformat.write(made, path)
     (folder / "nbgrader_config.py").write_text(CONFIGURATION)
     (folder / "README.md").write_text("\n".join(listing(found)) + "\n", encoding="utf-8")
     return found
@@ -460,69 +251,188 @@ def build(folder: Path) -> list[Lesson]:
 def listing(found: list[Lesson]) -> Iterator[str]:
     """The assignments by paper as Markdown."""
     known = about()
-    yield "# The course's assignments\n\nWritten by `make course`; see docs/course.md of the repository. `release/` is for students."
+    yield "# The course's assignments\n\nWritten by `make course`; see docs/course.md."
     for folder, title in PAPERS.items():
         there = [one for one in found if one.folder == folder]
         if there:
-            total = f"{sum(one.points for one in there)} points, {sum(one.minutes for one in there)} minutes"
-            yield f"\n## {title}\n\n{total}\n"
-            yield "| assignment | exercises | points | minutes | reading | before | learnt |\n|---|---|---|---|---|---|---|"
+            points, minutes = (sum(one.points for one in there), sum(one.minutes for one in there))
+            yield f"\n## {title}\n\n{points} points, {minutes} minutes\n"
+            yield "| assignment | exercises | points | minutes | reading | before | learnt |"
+            yield "|---|---|---|---|---|---|---|"
         for one in there:
             row = known.get(one.name, {"needs": "", "learnt": ""})
             numbers = f"{len(one.exercises)} | {one.points} | {one.minutes} | {one.reading}"
-            yield f"| [{one.title}](release/{one.file}.ipynb) | {numbers} | {row['needs']} | {row['learnt']} |"
+            link = f"[{one.title}](release/{one.name}.ipynb)"
+            yield f"| {link} | {numbers} | {row['needs']} | {row['learnt']} |"
 
 
-def course_folder() -> Path:
-    return environment.results_folder() / "course"
+# --- grading --------------------------------------------------------------------------------------
+
+
+def grade(handins: Path, seconds: float, jobs: int) -> list[dict[str, Any]]:
+    """A row for every notebook below `handins`, in the order of their paths.
+
+    The first folder below `handins` names the student; for a file that lies there directly its own
+    name does. seconds: the limit of a hand-in. ValueError where there is nothing to grade.
+    """
+    paths = (path for path in handins.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+    if not (files := sorted(paths)):
+        raise ValueError(f"{handins} holds no notebook: it should hold a folder for each student")
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(lambda file: _graded(file, handins, seconds), files))
+
+
+def _graded(file: Path, handins: Path, seconds: float) -> dict[str, Any]:
+    inside = file.relative_to(handins)
+    student = inside.parts[0] if len(inside.parts) > 1 else inside.stem
+    row: dict[str, Any] = {"student": student, "file": str(inside), "assignment": ""}
+    row |= {"points": "", "of": "", "exercises": "", "reasons": "", "note": ""}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = Path(folder) / "found.json"
+        surroundings = {
+            "CURLNB_HOME": str(environment.home().resolve()),
+            "CURLNB_RESULTS": folder,
+            "CURLNB_DRY": "1",  # a lesson's own runs are two steps on made-up data
+            "MPLBACKEND": "agg",
+            "PYTHONPATH": str(Path(notebooks.__file__).parents[2]),
+        }
+        line = [sys.executable, __file__, "check", str(file.resolve()), str(found)]
+        try:
+            subprocess.run(
+                line,
+                cwd=folder,
+                env=os.environ | surroundings,
+                timeout=seconds,
+                capture_output=True,
+            )
+            row["note"] = "" if found.exists() else "its process died, out of memory perhaps"
+        except subprocess.TimeoutExpired:
+            row["note"] = f"stopped after {seconds:g} s"
+        known = json.loads(found.read_text()) if found.exists() else {}
+    if "checks" not in known:
+        row["note"] = known.get("note", "") or f"not graded: {row['note']}"
+        return row
+    checks = known["checks"]
+    row |= {"assignment": known["assignment"], "points": sum(c["points"] for c in checks)}
+    row["of"] = sum(c["of"] for c in checks)
+    row["exercises"] = "; ".join(f"{c['number']}: {c['points']}/{c['of']}" for c in checks)
+    row["reasons"] = " | ".join(f"{c['number']}: {c['why']}" for c in checks if c["why"])
+    return row
+
+
+def check(file: Path, found: Path) -> None:
+    """Grade one hand-in in this process and write what came out to `found`, after each check.
+
+    The lesson is executed, then every cell of the hand-in that is not the lesson's own, in order,
+    whatever its name, then the lesson's checks. So a cell may be split, copied or moved, and a
+    changed check counts for nothing.
+    """
+    try:
+        one, own = lesson_of(notebooks.read(file)["cells"])
+    except ValueError as error:
+        found.write_text(json.dumps({"note": f"not graded: {error}"}))
+        return
+    space: dict[str, Any] = {"__name__": "__main__"}
+    stubs = (cell for cell in one.cells if not tags_of(cell) & {"solution", "check"})
+    for cell in stubs:
+        if cell["cell_type"] == "code":
+            _executed(text_of(cell), space)
+    for text in own:
+        _executed(text, space)
+    waiting = "stopped before its check came to an end"
+    checks = [
+        {"number": e.number, "points": 0, "of": e.points, "why": waiting} for e in one.exercises
+    ]
+    for exercise, row in zip(one.exercises, checks, strict=True):
+        found.write_text(json.dumps({"assignment": one.name, "checks": checks}))
+        row["why"] = _executed(exercise.whole_check, space)
+        row["points"] = 0 if row["why"] else exercise.points
+    found.write_text(json.dumps({"assignment": one.name, "checks": checks}))
+
+
+def _executed(text: str, space: dict[str, Any]) -> str:
+    """Execute a cell; why it failed, in one short line, or the empty string. What it prints is not
+    looked at.
+    """
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exec(compile(text, "cell", "exec"), space)
+        return ""
+    except (Exception, SystemExit) as error:
+        last = next((line for line in reversed(f"{error}".splitlines()) if line.strip()), "")
+        kind = type(error).__name__
+        said = last if kind == "AssertionError" and last else f"{kind}: {last}".removesuffix(": ")
+        said = " ".join("".join(char if char.isprintable() else " " for char in said).split())
+        return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
+
+
+def lesson_of(cells: list[Cell]) -> tuple[Lesson, list[str]]:
+    """The lesson that a hand-in belongs to, and its code cells that are not the lesson's own.
+    ValueError where no function of any exercise is defined.
+    """
+    texts = [text_of(cell) for cell in cells if cell["cell_type"] == "code"]
+    defined = set(re.findall(r"^def (\w+)", "\n".join(texts), re.M))
+    found = lessons()
+    shared = {one.name: len(defined & {e.function for e in one.exercises}) for one in found}
+    one = max(found, key=lambda one: shared[one.name])
+    if not shared[one.name]:
+        raise ValueError("it defines no function of any exercise, so it belongs to no assignment")
+    known = {_words(text_of(cell)) for cell in one.cells if "solution" not in tags_of(cell)}
+    return one, [text for text in texts if _words(text) not in known]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> Path:
+    """The rows as a CSV, and a text for each hand-in in the folder that is returned.
+
+    A name that a spreadsheet would take for a formula gets an apostrophe.
+    """
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            safe = {k: f"'{v}" if str(v)[:1] in "=+-@\t\r" and v else v for k, v in row.items()}
+            writer.writerow(safe)
+    feedback = path.with_name(f"{path.stem}-feedback")
+    for row in rows:
+        lines = [f"{row['assignment']}: {row['points']} of {row['of']} points", row["exercises"]]
+        lines += [*row["reasons"].split(" | "), row["note"]]
+        place = feedback / Path(row["file"]).with_suffix(".txt")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("\n".join(line for line in lines if line) + "\n", encoding="utf-8")
+    return feedback
 
 
 def main(arguments: list[str]) -> int:
     """The command. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="the course folder; default: results/course"
-    )
     commands = parser.add_subparsers(dest="command")
-    grade = commands.add_parser(
-        "grade", help="grade the hand-ins below a folder, one folder a student"
-    )
-    grade.add_argument("handins", type=Path)
-    grade.add_argument(
-        "--out",
-        type=Path,
-        default=None,
-        help="the CSV to write; default: the folder's name with .csv",
-    )
-    grade.add_argument("--seconds", type=int, default=120, help="the time limit of a notebook")
-    grade.add_argument("--jobs", type=int, default=environment.cores(), help="notebooks at a time")
+    grading = commands.add_parser("grade", help="grade the hand-ins below a folder")
+    grading.add_argument("handins", type=Path, help="it holds a folder for each student")
+    grading.add_argument("--out", type=Path, help="the CSV; default: the folder's name with .csv")
+    grading.add_argument("--seconds", type=float, default=300, help="the limit of a hand-in")
+    grading.add_argument("--jobs", type=int, default=environment.cores(), help="at a time")
+    one = commands.add_parser("check")
+    one.add_argument("files", type=Path, nargs=2)
     given = parser.parse_args(arguments)
-    folder = given.folder or course_folder()
     try:
-        import course_grading
-    except ImportError as error:
-        print(
-            f"the course needs {error.name}: make setup, or pip install '.[course,notebooks]'",
-            file=sys.stderr,
-        )
-        return 1
-    try:
-        if given.command == "grade":
+        if given.command == "check":
+            check(*given.files)
+        elif given.command == "grade":
             out = given.out or Path(f"{given.handins}".rstrip("/") + ".csv")
-            rows = course_grading.grade(
-                given.handins, folder, seconds=given.seconds, jobs=given.jobs
-            )
-            course_grading.write(rows, out)
-            print(f"{out}: {len(rows)} hand-ins, {sum(row.note != '' for row in rows)} with a note")
+            rows = grade(given.handins, given.seconds, max(1, given.jobs))
+            feedback = write(rows, out)
+            noted = sum(row["note"] != "" for row in rows)
+            print(f"{out}: {len(rows)} hand-ins, {noted} with a note; feedback in {feedback}")
         else:
+            folder = environment.results_folder() / "course"
             found = build(folder)
-            exercises, points = (
-                sum(values)
-                for values in zip(*((len(one.exercises), one.points) for one in found), strict=True)
-            )
-            print(
-                f"{folder}: {len(found)} assignments, {exercises} exercises, {points} points; see README.md there"
-            )
+            many = sum(len(one.exercises) for one in found)
+            points = sum(one.points for one in found)
+            print(f"{folder}: {len(found)} assignments, {many} exercises, {points} points")
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

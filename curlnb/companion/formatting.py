@@ -7,10 +7,12 @@ NaN where one does not apply.
 import html
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
 from curlnb.runs.files import plain
 
@@ -55,11 +57,18 @@ class ClaimsTable:
         lines = []
         for row in self.rows:
             lines.append(line(row))
-            if row["id"] in self.beside:
-                lines.append(
-                    f"  at {self.beside[row['id']]['profile']}: {_short(self.beside[row['id']])}"
-                )
+            best = self.beside.get(row["id"], row)
+            if best is not row:
+                lines.append(f"  at {best['profile']}: {_short(best)}")
+            if opinion := second_opinion(best):
+                lines.append(f"  second opinion: {opinion}")
         return "\n".join(lines)
+
+    @cached_property
+    def _opinions(self) -> dict[str, str]:
+        """By id, of the best evidence."""
+        found = {row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows}
+        return found if any(found.values()) else {}
 
     def _repr_html_(self) -> str:
         names = [
@@ -68,6 +77,7 @@ class ClaimsTable:
             "measured",
             "verdict",
             *(["at a better profile"] if self.beside else []),
+            *(["second opinion"] if self._opinions else []),
         ]
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
         body = "".join(map(self._html, self.rows))
@@ -83,6 +93,8 @@ class ClaimsTable:
         if self.beside:
             other = self.beside.get(row["id"])
             cells.append((other["profile"], _short(other)) if other else ("", ""))
+        if opinions := self._opinions:
+            cells.append(("", opinions.get(row["id"], "")))
         shown = (
             f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain)
             for bold, plain in cells

@@ -2,6 +2,7 @@
 its compute.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
 
@@ -36,6 +38,12 @@ class Settings:
     def __init__(self, notebook: str, profile: str, values: dict[str, Any]) -> None:
         self.notebook, self.profile, self.values = notebook, profile, values
         self.results: Path = environment.results_root() / profile
+        if copy := _copy_of(notebook):
+            self.results = self.results / "copies" / copy
+            print(
+                f"{copy} is a copy of {notebook}: it has the settings of that notebook, and keeps "
+                f"its tables, figures and verdicts apart, in {self.results}."
+            )
         self.store: Store = default_store(profile)
 
     @property
@@ -71,14 +79,28 @@ class Settings:
             ]
             if lacking and not environment.dry():
                 raise ValueError(
-                    f"the setting {name} = {given!r} of profile {self.profile!r} lacks {', '.join(map(repr, lacking))}, "
-                    "which a claim of this notebook is judged on: add it, or remove the claim and this requirement"
+                    f"the setting {name} = {given!r} of profile {self.profile!r} lacks "
+                    f"{', '.join(map(repr, lacking))}, which a claim of this notebook is judged "
+                    "on: add it, or remove the claim and this requirement"
                 )
 
     def __repr__(self) -> str:
         return f"{self.profile}: " + ", ".join(
             f"{name} = {value}" for name, value in self.values.items()
         )
+
+
+def _copy_of(notebook: str) -> str:
+    """The name of the file at work where it is another one than `notebook`; else the empty string,
+    also where nothing says which file it is.
+    """
+    if known := environment.notebook_name():  # `make reproduce`
+        return "" if known == notebook else known.rpartition("/")[2]
+    shell = get_ipython()
+    of_an_editor = shell.user_ns.get("__vsc_ipynb_file__", "") if shell else ""  # VS Code
+    path = Path(os.environ.get("JPY_SESSION_NAME") or of_an_editor)  # JupyterLab
+    same = path.suffix != ".ipynb" or path.stem == notebook.rpartition("/")[2]
+    return "" if same else path.stem
 
 
 def settings(
@@ -105,9 +127,10 @@ def settings(
             )
     if unknown := set(dry or {}) - set(profiles[profile]):
         raise ValueError(
-            f"dry has the setting {min(unknown)!r} that no profile has; they have {', '.join(profiles[profile])}"
+            f"dry has the setting {min(unknown)!r} that no profile has; "
+            f"they have {', '.join(profiles[profile])}"
         )
-    plt.style.use(STYLE)
+    plt.style.use(["default", STYLE])  # whatever the reader's matplotlibrc says
     return Settings(notebook, profile, profiles[profile] | (dry or {} if environment.dry() else {}))
 
 
@@ -142,7 +165,8 @@ def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.D
     named = _has_named_rows(table)
     if named and None in table.index.names:
         raise ValueError(
-            f"the rows of {name!r} have names without a heading: give them one with table.rename_axis(...)"
+            f"the rows of {name!r} have names without a heading: "
+            "give them one with table.rename_axis(...)"
         )
     save_table(settings, table, name)
     tables = {settings.profile: table.reset_index() if named else table}
@@ -254,17 +278,13 @@ def contents() -> pd.DataFrame:
     times = provenance.of_reference("quick").get("notebook_seconds", {})
     for path in notebooks.find():
         name = notebooks.name_of(path)
-        try:
-            title, data = (
-                notebooks.sources(path, "markdown")[0].splitlines()[0].lstrip("# "),
-                notebooks.data_of(path, "quick"),
-            )
-        except ValueError as error:  # a damaged notebook should not hide the others
-            title, data = str(error), []
+        data: list[str] = []
+        with contextlib.suppress(ValueError):  # a damaged notebook should not hide the others
+            data = notebooks.data_of(path, "quick")
         rows.append(
             {
                 "notebook": name,
-                "title": title,
+                "title": notebooks.title_of(path),
                 "data at quick": ", ".join(data) or "none",
                 "seconds at quick": times.get(name),
             }

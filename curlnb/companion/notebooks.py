@@ -4,7 +4,7 @@ others.
 What a notebook needs of its surroundings stands in its metadata under "curlnb" (JupyterLab:
 Property Inspector, Advanced Tools):
 
-    {"trains": false}   it computes no runs, so that on a GPU several such notebooks may be at work at once
+    {"trains": false}   it computes no runs: on a GPU several such notebooks may be at work at once
     {"alone": true}     it times something: nothing else may be at work
     {"last": true}      it reads the ledger, and so comes after all others
 """
@@ -100,7 +100,8 @@ def read(path: Path) -> dict[str, Any]:
         return content
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{path} is no notebook ({type(error).__name__}: {error}): restore it, with `git checkout` say"
+            f"{path} is no notebook ({type(error).__name__}: {error}): restore it, for example "
+            "with `git checkout`"
         ) from None
 
 
@@ -119,16 +120,25 @@ def sources(path: Path, kind: str = "code") -> list[str]:
     return ["".join(cell["source"]) for cell in read(path)["cells"] if cell["cell_type"] == kind]
 
 
+def title_of(path: Path) -> str:
+    """A notebook's first heading; its name where it has none, or cannot be read."""
+    with contextlib.suppress(ValueError, OSError, IndexError):
+        return sources(path, "markdown")[0].splitlines()[0].lstrip("# ")
+    return name_of(path)
+
+
 def needs(path: Path) -> Needs:
     """What the notebook's metadata says that it needs. ValueError for a key that is not known."""
     given = read(path).get("metadata", {}).get("curlnb", {})
     if not isinstance(given, dict) or not all(isinstance(value, bool) for value in given.values()):
         raise ValueError(
-            f"{name_of(path)} has the metadata curlnb: {given!r}; it must be true or false for each name"
+            f"{name_of(path)} has the metadata curlnb: {given!r}; "
+            "it must be true or false for each name"
         )
     if unknown := sorted(set(given) - set(Needs.__dataclass_fields__)):
         raise ValueError(
-            f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(Needs.__dataclass_fields__)}"
+            f"{name_of(path)} has the metadata curlnb.{unknown[0]}; "
+            f"known are {', '.join(Needs.__dataclass_fields__)}"
         )
     return Needs(**given)
 

@@ -54,7 +54,8 @@ def renew(profile: str, selected: Sequence[str]) -> str:
             with _settings_as_committed(profile, group):
                 if failed := reproduce(profile, [str(path) for path in group], adopt=True):
                     raise RuntimeError(
-                        f"{failed} of {len(group)} notebooks failed: mend them, and run the same command again"
+                        f"{failed} of {len(group)} notebooks failed: mend them, and run the same "
+                        "command again"
                     )
                 said.append(promote(profile, group))
     return "\n".join(said)
@@ -122,7 +123,8 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
     found = [record for path in paths if (record := files.read_sealed(path)) is not None]
     if not renewed and (absent := [path for path in paths if not path.exists()]):
         raise ValueError(
-            f"{absent[0]} is lost: remove {results / 'status.json'}, and run `make reproduce PROFILE={profile}` again"
+            f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
+            f"`make reproduce PROFILE={profile}` again"
         )
     with tempfile.TemporaryDirectory(dir=results) as fresh_name:
         fresh = Path(fresh_name) / "reference"
@@ -167,8 +169,14 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
         write_executed(results / "notebooks" / f"{name}.ipynb", path)
     rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
     if renewed:
-        return f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} runs were added or computed again"
-    return f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, in {target}{rest}"
+        return (
+            f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} "
+            "runs were added or computed again"
+        )
+    return (
+        f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, "
+        f"in {target}{rest}"
+    )
 
 
 def _unfinished(
@@ -189,7 +197,7 @@ def _unfinished(
 
 
 def _copy_tables(source: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy the tables of notebooks, by name, from one folder of results or references to another."""
+    """Copy the tables of notebooks, by name, from one folder of results to another."""
     for table in (source / "tables").rglob("*.csv"):
         place = target / table.relative_to(source)
         if (

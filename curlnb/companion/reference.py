@@ -72,7 +72,8 @@ def stale(profile: str = "quick") -> dict[str, str]:
         elif record["identity"] != identity:
             problems[record["experiment"]] = "its defaults or its data changed"
     return {
-        name: f"reference runs of {name} are stale: {why}. Run `make reproduce reference`; after a pure refactoring `make restamp` will do"
+        name: f"reference runs of {name} are stale: {why}. Run `make reproduce reference`; after a "
+        "pure refactoring `make restamp` will do; `curlnb why` names what changed"
         for name, why in problems.items()
     }
 
@@ -136,8 +137,10 @@ def disagreements(old: Record, new: Record) -> list[str]:
     else beyond the stated tolerance.
     """
     same = old["machine"] == new["machine"]
+    which = "same" if same else "another"
     return [
-        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference ({'same' if same else 'another'} machine)"
+        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference "
+        f"({which} machine)"
         for name, value in old["metrics"].items()
         if not agree(
             value, new["metrics"].get(name), None if same else tolerance(old["experiment"], name)
@@ -165,7 +168,8 @@ def tolerance(experiment: str, metric: str) -> tuple[float, float]:
         if fnmatch.fnmatchcase(f"{experiment}.{metric}", pattern):
             return absolute, relative
     raise ValueError(
-        f"{experiment}'s metric {metric!r} has no tolerance: add a row to curlnb/companion/tolerances.csv"
+        f"{experiment}'s metric {metric!r} has no tolerance: "
+        "add a row to curlnb/companion/tolerances.csv"
     )
 
 

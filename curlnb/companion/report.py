@@ -1,31 +1,25 @@
 """The report page: one HTML file, the headline claims first, then the ledger paper by paper, then
-what each notebook measured and drew.
+the notebooks and where the numbers come from. `make report` writes it, and the site shows it.
 
-It needs no network and no script from elsewhere. Figures stay files beside it, which it loads when
-they come into view. The parts that show claims are macros of claims.html, which the site's pages
-also use (tools/build_site.py).
+It needs no network and no script from elsewhere.
 """
 
 import functools
-import shutil
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from curlnb.companion import formatting, ledger, typeset
+from curlnb.companion import formatting, ledger, notebooks, typeset
 from curlnb.companion.formatting import MARKS, NOT_RUN
-from curlnb.companion.report_notebooks import (
-    duration,
-    extract_figures,
-    notebooks,
-    read_or_say,
-    short_name,
-)
 from curlnb.runs.files import json_if_there, write_atomically
 
+T = TypeVar("T")
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",
     "chuang2020": "Chuang et al. 2020 (DCL)",
@@ -54,51 +48,25 @@ HEADLINES = (  # three or four a paper, what it says of theory and of results, w
 
 
 def write_report(
-    results_dir: Path,
-    reference_dir: Path,
+    results: Path | None,
+    references: Path,
     out: Path,
-    provenance: Mapping[str, Any] | None = None,
     *,
-    committed: Path | None = None,
     links: Mapping[str, str] | None = None,
     home: str = "",
 ) -> Path:
-    """Write the page of one reproduction to `out` and return it.
+    """Write the page of one reproduction, or of the committed references alone, and return it.
 
-    results_dir: results/<profile>, with what there is of claims.csv, own_claims.csv, tables/,
-    figures/, notebooks/, status.json and provenance.json; the folders of other profiles beside it,
-    and those of reference_dir (results/reference), give the best evidence. provenance: instead of
-    results_dir/provenance.json. What is missing, or cannot be read, is said on the page. committed:
-    a folder of committed notebooks; where it is given, the page shows the references alone, with
-    the figures of these notebooks. links: where the page finds each notebook, by name. home: the
-    address of a site that the page is part of.
+    results: results/<profile>, with what there is of claims.csv, own_claims.csv, notebooks/,
+    status.json and provenance.json; None: the references alone. The folders of other profiles
+    beside it, and those of `references` (results/reference), give the best evidence. What cannot be
+    read is said on the page. links: where the page finds each notebook, by name. home: the address
+    of a site that the page is part of.
     """
-    results_dir, reference_dir, out = Path(results_dir), Path(reference_dir), Path(out)
-    page = _page(results_dir, reference_dir, out.parent, provenance, committed, links or {})
+    page = _page(results, references, out.parent, links or {})
     text = environment().get_template("report.html").render(**page, home=home)
     write_atomically(out, lambda file: file.write_text(text, encoding="utf-8"))
     return out
-
-
-def write_committed(
-    reference_dir: Path, committed: Path, out: Path, profile: str = "quick", **options: Any
-) -> Path:
-    """Write the page of the committed references of `profile`, for a checkout on which nothing was
-    reproduced yet, and return it.
-
-    Figures are taken from the outputs of the committed notebooks, tables are copied, both into a
-    folder beside the page.
-    """
-    folder = out.parent / f"{out.stem}_files"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    if (reference_dir / profile / "tables").exists():
-        shutil.copytree(reference_dir / profile / "tables", folder / "tables")
-    for path in sorted(committed.rglob("*.ipynb")):
-        if ".ipynb_checkpoints" not in path.parts:
-            extract_figures(path, folder / "figures" / path.relative_to(committed).with_suffix(""))
-    provenance = json_if_there(reference_dir / profile / "provenance.json")
-    return write_report(folder, reference_dir, out, provenance, committed=committed, **options)
 
 
 @functools.cache
@@ -180,78 +148,108 @@ def _counts(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, int]]:
 
 
 def _page(
-    results: Path,
-    references: Path,
-    base: Path,
-    provenance: Mapping[str, Any] | None,
-    committed: Path | None,
-    links: Mapping[str, str],
+    results: Path | None, references: Path, base: Path, links: Mapping[str, str]
 ) -> dict[str, Any]:
     """Everything the template needs, as plain values; links are relative to the folder `base`."""
     problems: list[str] = []
-    nothing: dict[str, Any] = {}
 
-    def read(path: Path) -> pd.DataFrame:
-        return read_or_say(problems, path, ledger.read, ledger.frame([]))
+    def read(path: Path, get: Callable[[Path], T], otherwise: T) -> T:
+        try:
+            return get(path)
+        except (OSError, ValueError, LookupError) as error:
+            why = " ".join(str(error).split())
+            problems.append(f"{path.parent.name}/{path.name} cannot be read: {why}")
+            return otherwise
 
-    profile = "reference" if committed else results.name
-    present = {
-        name: read(results.parent / name / ledger.FILE) for name in ledger.PROFILES if not committed
-    }
-    reference = {name: read(references / name / ledger.FILE) for name in ledger.PROFILES}
-    here = (
-        ledger.frame([])
-        if committed
-        else present[profile]
-        if profile in present
-        else read(results / ledger.FILE)
-    )
-    own = read(results / ledger.OWN_FILE)
-    best = ledger.best_of(
-        side[name] for name in ledger.PROFILES for side in (present, reference) if name in side
-    )
-    sides = [
-        {row["id"]: row for row in ledger.records(rows)}
-        for rows in (here, reference.get(profile, ledger.frame([])))
-    ]
-    rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
-    rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
-    status = read_or_say(problems, results / "status.json", json_if_there, nothing)
-    source = (
-        dict(provenance)
-        if provenance is not None
-        else read_or_say(problems, results / "provenance.json", json_if_there, nothing)
-    )
-    sources = {
-        name: read_or_say(problems, references / name / "provenance.json", json_if_there, nothing)
+    def rows_of(path: Path) -> pd.DataFrame:
+        return read(path, ledger.read, ledger.frame([]))
+
+    known: dict[str, Any] = {}
+    committed = {name: rows_of(references / name / ledger.FILE) for name in ledger.PROFILES}
+    about = {
+        f"Reference, {name} profile": read(
+            references / name / "provenance.json", json_if_there, known
+        )
         for name in ledger.PROFILES
     }
-    judged = best if committed else pd.concat([here, own])
-    folder = committed or results / "notebooks"
-    shown = notebooks(results, folder, base, judged, status, problems, links)
+    here, own, present, status = ledger.frame([]), ledger.frame([]), {}, known
+    if results is not None:
+        beside = results.parent
+        present = {name: rows_of(beside / name / ledger.FILE) for name in ledger.PROFILES}
+        here = present[results.name] if results.name in present else rows_of(results / ledger.FILE)
+        own = rows_of(results / ledger.OWN_FILE)
+        status = read(results / "status.json", json_if_there, known)
+        about = {"This run": read(results / "provenance.json", json_if_there, known)} | about
+    best = ledger.best_of(
+        side[name] for name in ledger.PROFILES for side in (present, committed) if name in side
+    )
+    reference = committed.get(results.name, ledger.frame([])) if results else ledger.frame([])
+    sides = [{row["id"]: row for row in ledger.records(rows)} for rows in (here, reference)]
+    rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
+    rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
+    judged = pd.concat([here, own])["notebook"] if results else best["notebook"]
+    shown = _notebooks(results, base, judged.value_counts(), status, links)
     counts = ledger.summary(best, ["kind", "scope"])
     return {
-        "profile": profile,
-        "committed": committed is not None,
-        "provenance": _provenance(source),
-        "reference_provenance": {
-            f"Reference, {name} profile": _provenance(known)
-            for name, known in sources.items()
-            if known
-        },
+        "profile": results.name if results else "",
+        "provenance": {name: _provenance(source) for name, source in about.items() if source},
         "headlines": [row for id in HEADLINES for row in rows if row["id"] == id],
         "papers": papers_of(rows),
         "verdicts": _counts(rows),
         "total": len(rows),
-        "columns": [] if committed else ["This run", "Reference"],
+        "columns": ["This run", "Reference"] if results else [],
         "counts": counts.reset_index().to_dict("split"),
         "chance": _chance(best).removeprefix("; "),
         "judged": len(judged),
         "notebooks": shown,
-        "links": {notebook["name"]: f"#{notebook['anchor']}" for notebook in shown},
+        "links": {notebook["name"]: notebook["link"] for notebook in shown if notebook["link"]},
         "failures": [notebook for notebook in shown if notebook["state"] not in ("done", "")],
         "problems": problems,
     }
+
+
+def _notebooks(
+    results: Path | None,
+    base: Path,
+    claims: Mapping[str, int],
+    status: Mapping[str, Any],
+    links: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """The notebooks in reading order: title, what became of each, and where it is found, executed
+    or as it is committed.
+    """
+    paths = {notebooks.name_of(path): path for path in notebooks.find()}
+    shown = []
+    for name in dict.fromkeys([*paths, *status]):
+        state, path = status.get(name, {}), paths.get(name)
+        executed = results / "notebooks" / f"{name}.ipynb" if results else None
+        found = executed if executed and executed.exists() else path
+        log = results / state["log"] if results and state.get("log") else None
+        shown.append(
+            {
+                "name": name,
+                "title": notebooks.title_of(path) if path else name,
+                "link": links.get(name) or (_link(found, base) if found else ""),
+                "state": state.get("state", ""),
+                "duration": duration(state.get("seconds")),
+                "error": state.get("error", ""),
+                "log": _link(log, base) if log and log.exists() else "",
+                "claims": claims.get(name, 0),
+            }
+        )
+    return shown
+
+
+def _link(path: Path, base: Path) -> str:
+    return quote(Path(os.path.relpath(path, base)).as_posix())
+
+
+def duration(seconds: object) -> str:
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        return ""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 # --- the ledger
@@ -276,7 +274,7 @@ def claim_row(row: dict[str, Any], sides: list[dict[str, Any] | None]) -> dict[s
     return {
         **{name: row[name] for name in words},
         **_side(row, row),
-        "notebook": short_name(row["notebook"]),
+        "notebook": row["notebook"],
         "by": PAPER_TITLES[row["paper"]].partition(" (")[0],
         "claimed": formatting.claimed_text(row),
         "mean": None if pd.isna(row["mean"]) else row["mean"],

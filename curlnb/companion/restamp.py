@@ -102,7 +102,7 @@ def _compare(name: str, picked: list[Record], profile: str) -> list[str]:
 
 
 def _short(record: Record) -> Record:
-    """The same branch, trained for one epoch: what two codes compute is compared, not its results."""
+    """The same branch, trained for one epoch: two codes are compared, and not their results."""
     given = record["parameters"]
     return record | {"parameters": given | {"epochs": min(given.get("epochs", 1), 1)}}
 
@@ -119,7 +119,8 @@ def _checkout(path: Path) -> Iterator[tuple[Path, Path]]:
         )
         if done.returncode:
             raise ValueError(
-                f"the reference is of another machine, and the code that made it cannot be checked out: {done.stderr.strip()}"
+                "the reference is of another machine, and the code that made it cannot be checked "
+                f"out: {done.stderr.strip()}"
             )
         return done.stdout.strip()
 

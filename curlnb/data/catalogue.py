@@ -112,4 +112,5 @@ def _entries(path: Path) -> dict[str, Entry]:
 
 
 def _entry(name: str, row: dict[str, Any]) -> Entry:
-    return Entry(name, **{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return Entry(name, **fields)

@@ -10,7 +10,9 @@ from curlnb.data import graphs
 from curlnb.data.catalogue import names
 from curlnb.data.download import DataError
 from curlnb.data.images import (
+    SUPERCLASSES,
     Dataset,
+    OwnImages,
     coarse_labels,
     digest,
     holdout,
@@ -18,7 +20,7 @@ from curlnb.data.images import (
     long_tail,
     synthetic,
 )
-from curlnb.data.own_images import OwnImages, from_arrays, from_folder
+from curlnb.data.own_images import from_arrays, from_folder
 from curlnb.data.texts import Texts
 from curlnb.data.texts import digest as text_digest
 from curlnb.data.texts import holdout as text_holdout
@@ -27,6 +29,7 @@ from curlnb.data.texts import synthetic as synthetic_text
 from curlnb.data.verified import available, fetch, prepare
 
 __all__ = [
+    "SUPERCLASSES",
     "DataError",
     "Dataset",
     "OwnImages",

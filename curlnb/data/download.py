@@ -117,7 +117,8 @@ def members(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, b
                 if wanted(member.name) and (file := tar.extractfile(member)):
                     yield member.name, file.read()
     except DAMAGED as error:
-        raise DataError(f"{place} cannot be read ({error}): fetch it again") from None
+        why = " ".join(str(error).split())
+        raise DataError(f"{place} cannot be read ({why}): fetch it again") from None
 
 
 def named_members(place: Path, names: Collection[str]) -> dict[str, bytes]:

@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
 from curlnb.data import catalogue, verified
+from curlnb.data.contents import records_digest
 from curlnb.data.download import DataError
 from curlnb.data.sampling import held_out
 from curlnb.runs import environment
@@ -172,3 +173,47 @@ def digest(name: str) -> str:
         else json.dumps(entry.sha256 or name, sort_keys=True)
     )
     return hashlib.sha256(known.encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class OwnImages:
+    """Labelled images of the user, divided into a training and a test set. Make one with
+    `datasets.from_folder` or `datasets.from_arrays`.
+
+    images: uint8 [n, c, h, w], c = 1 or 3; labels: int64 [n], the index into `classes`. `digest`
+    identifies the content, and so the runs on it, whatever it is called.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train_images: Tensor = field(repr=False)
+    train_labels: Tensor = field(repr=False)
+    test_images: Tensor = field(repr=False)
+    test_labels: Tensor = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the classes, the shape, and both sets' labels and pixels."""
+        sets = ((self.train_images, self.train_labels), (self.test_images, self.test_labels))
+        labels = [  # a record's label byte does not tell more than 256 classes apart
+            hashlib.sha256(own.numpy().astype("<i8").tobytes()).hexdigest() for _, own in sets
+        ]
+        records = [records_digest(*own) for own in sets]
+        about = [self.classes, list(self.train_images.shape[1:]), labels, records]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+    def split(self, split: str, device: str | torch.device = "cpu") -> Dataset:
+        """The split "train", "test" or "train/long-tail" (see `long_tail`) on `device`, marked as a
+        stand-in, since no paper uses it.
+        """
+        if split == LONG_TAIL:
+            return long_tail(self.split("train", device))
+        if split not in ("train", "test"):
+            raise DataError(
+                f"{self.name} has no split {split!r}, but train, test; "
+                "for a validation split, divide the training data with holdout()"
+            )
+        own = (self.test_images, self.test_labels)
+        images, labels = (self.train_images, self.train_labels) if split == "train" else own
+        origin = f"{self.name}, the user's own"
+        return Dataset(self.name, split, images, labels, self.classes, origin, True).to(device)

@@ -5,71 +5,22 @@ mine = datasets.from_folder("~/pictures/leaves")
 mine.split("train").images                          # uint8 [n, c, h, w]
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 from torch import Tensor
 
-from curlnb.data.contents import records_digest
 from curlnb.data.download import DataError
-from curlnb.data.images import LONG_TAIL, Dataset, holdout, long_tail
+from curlnb.data.images import Dataset, OwnImages, holdout
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none starts another program
 GREY = ("1", "L", "LA")  # Pillow's names of modes without colour
 TRAIN, TEST = ("train", "training"), ("test", "testing", "val", "valid", "validation")
 SKIPPED = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders; hidden files are, too
-
-
-@dataclass(frozen=True, eq=False)
-class OwnImages:
-    """Labelled images of the user, divided into a training and a test set. Make one with
-    `from_folder` or `from_arrays`.
-
-    images: uint8 [n, c, h, w], c = 1 or 3; labels: int64 [n], the index into `classes`. `digest`
-    identifies the content, and so the runs on it, whatever it is called.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    train_images: Tensor = field(repr=False)
-    train_labels: Tensor = field(repr=False)
-    test_images: Tensor = field(repr=False)
-    test_labels: Tensor = field(repr=False)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the classes, the shape, and both sets' labels and pixels."""
-        sets = ((self.train_images, self.train_labels), (self.test_images, self.test_labels))
-        labels = [  # a record's label byte does not tell more than 256 classes apart
-            hashlib.sha256(own.numpy().astype("<i8").tobytes()).hexdigest() for _, own in sets
-        ]
-        records = [records_digest(*own) for own in sets]
-        about = [self.classes, list(self.train_images.shape[1:]), labels, records]
-        return hashlib.sha256(json.dumps(about).encode()).hexdigest()
-
-    def split(self, split: str, device: str | torch.device = "cpu") -> Dataset:
-        """The split "train", "test" or "train/long-tail" (see `long_tail`) on `device`, marked as a
-        stand-in, since no paper uses it.
-        """
-        if split == LONG_TAIL:
-            return long_tail(self.split("train", device))
-        if split not in ("train", "test"):
-            raise DataError(
-                f"{self.name} has no split {split!r}, but train, test; "
-                "for a validation split, divide the training data with holdout()"
-            )
-        own = (self.test_images, self.test_labels)
-        images, labels = (self.train_images, self.train_labels) if split == "train" else own
-        origin = f"{self.name}, the user's own"
-        return Dataset(self.name, split, images, labels, self.classes, origin, True).to(device)
 
 
 # --- arrays
@@ -91,39 +42,30 @@ def from_arrays(
     labels as well. DataError, in one line, for other shapes and types, and for a class without a
     training or a test image.
     """
-    train, test = _images("train_images", train_images), _images("test_images", test_images)
-    if train.shape[1:] != test.shape[1:]:
-        raise DataError(
-            f"training images are {list(train.shape[1:])}, test images {list(test.shape[1:])}: "
-            "they must be alike"
-        )
+    images = _images("train_images", train_images), _images("test_images", test_images)
+    if images[0].shape[1:] != images[1].shape[1:]:
+        shapes = " and ".join(str(list(own.shape[1:])) for own in images)
+        raise DataError(f"training and test images are {shapes}: they must be alike")
     given = _labels("train_labels", train_labels), _labels("test_labels", test_labels)
-    known = [str(c) for c in (np.unique(given[0]) if classes is None else classes)]
-    if len(known) < 2 or len(set(known)) != len(known):
+    known = sorted(set(given[0])) if classes is None else [str(name) for name in classes]
+    place: dict[Any, int] = {label: number for number, label in enumerate(known)}
+    if len(known) < 2 or len(place) < len(known):
         raise DataError(
-            f"there are {len(set(known))} distinct classes among {len(known)}: "
+            f"there are {len(place)} distinct classes among {len(known)}: "
             "two or more are needed, each with its own name"
         )
-    number = {name: place for place, name in enumerate(known)}
-    numbered = []
-    for what, own, images in zip(("training", "test"), given, (train, test), strict=True):
-        if len(own) != len(images):
-            raise DataError(f"there are {len(images)} {what} images and {len(own)} labels")
-        places = [
-            int(label) if classes is not None and own.dtype.kind == "i" else number.get(str(label))
-            for label in own
-        ]
-        for label, place in zip(own, places, strict=True):
-            if place is None or not 0 <= place < len(known):
-                some = f"{', '.join(known[:5])}{', ...' if len(known) > 5 else ''}"
-                raise DataError(
-                    f"{what} label {label} is none of the {len(known)} classes ({some})"
-                )
-        if len(set(places)) < len(known):
-            empty = next(name for place, name in enumerate(known) if place not in places)
-            raise DataError(f"class {empty!r} has no {what} image")
-        numbered.append(torch.tensor(places))
-    return OwnImages(str(name), tuple(known), train, numbered[0], test, numbered[1])
+    if classes is not None:  # names and numbers point into them
+        place |= {number: number for number in range(len(known))}
+    labels = []
+    for what, own, pictures in zip(("training", "test"), given, images, strict=True):
+        if len(own) != len(pictures):
+            raise DataError(f"there are {len(pictures)} {what} images and {len(own)} labels")
+        if odd := [label for label in own if label not in place]:
+            raise DataError(f"{what} label {odd[0]!r} is none of the {len(known)} classes")
+        labels.append(torch.tensor([place[label] for label in own]))
+        if empty := sorted(set(range(len(known))) - set(labels[-1].tolist())):
+            raise DataError(f"class {str(known[empty[0]])!r} has no {what} image")
+    return OwnImages(str(name), tuple(map(str, known)), images[0], labels[0], images[1], labels[1])
 
 
 def _array(given: Any) -> np.ndarray:
@@ -132,41 +74,36 @@ def _array(given: Any) -> np.ndarray:
 
 def _images(what: str, given: Any) -> Tensor:
     if isinstance(given, list | tuple):
-        shapes = sorted({tuple(one.shape) for one in map(_array, given)})
+        shapes = sorted({_array(one).shape for one in given})
         if len(shapes) != 1:
             raise DataError(f"{what} have {len(shapes)} shapes {shapes[:2]}: all must have one")
         given = np.stack([_array(one) for one in given])
     array = _array(given)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         raise DataError(
-            f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, c, h, w], c = 1 or 3 "
+            f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, 1 or 3, h, w] "
             "(channels last: permute(0, 3, 1, 2); numbers in [0, 1]: times 255, rounded)"
         )
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def _labels(what: str, given: Any) -> np.ndarray:
-    """Labels as int64 or strings [n]."""
+def _labels(what: str, given: Any) -> list[Any]:
+    expected = "expected whole numbers, 0 or more, or names [n], none missing"
     try:
         values = _array(given)
     except ValueError as error:
-        raise DataError(f"{what} are no array ({error}): expected one label an image") from None
-    if values.dtype.kind == "O":
-        kinds = {type(value) for value in values.flat}
-        odd = [value for value in values.flat if not isinstance(value, str | int | np.integer)]
-        if odd or len(kinds) > 1 or bool in kinds:
-            found = f"{odd[0]!r}" if odd else " and ".join(sorted(k.__name__ for k in kinds))
-            raise DataError(f"{what} hold {found}: expected whole numbers or names, one an image")
-        values = np.array(values.tolist())
-    if values.dtype.kind not in "iuU" or values.ndim != 1 or not len(values):
-        raise DataError(
-            f"{what} are {values.dtype} {list(values.shape)}: expected whole numbers or names [n]"
-        )
-    if values.dtype.kind == "U":
-        return values
-    if int(values.min()) < 0:
-        raise DataError(f"{what} hold {int(values.min())}: whole numbers must be 0 or more")
-    return values.astype(np.int64)
+        raise DataError(f"{what} are no array ({error}): {expected}") from None
+    if values.ndim != 1 or not len(values):
+        raise DataError(f"{what} have the shape {list(values.shape)}: {expected}")
+    labels = [int(one) if isinstance(one, np.integer) else one for one in values.tolist()]
+    for one in labels:
+        if (
+            type(one) not in (int, str)
+            or type(one) is not type(labels[0])
+            or (type(one) is int and one < 0)
+        ):
+            raise DataError(f"{what} hold {one!r} ({values.dtype}): {expected}")
+    return labels
 
 
 # --- folders
@@ -258,7 +195,7 @@ def _picture(file: Path) -> Image.Image:
         raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None
 
 
-def _deep(picture: Image.Image) -> bool:
+def _deep(picture: ImageFile.ImageFile) -> bool:
     """Whether Pillow would cut the channels of an opened picture to 8 bits."""
     for codec, _, _, arguments in picture.tile:
         raw, *more = arguments if isinstance(arguments, tuple) else (arguments,)

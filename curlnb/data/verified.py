@@ -42,12 +42,12 @@ def read(entry: Entry, part: str) -> Any:
     try:
         return _open(entry, part)
     except FileNotFoundError:
-        raise DataError(f"{_label(entry, part)} is not on this machine: {_remedy(entry)}") from None
+        what = f"{_label(entry, part)} is not on this machine"
+        raise DataError(f"{what}: {_remedy(entry, path)}") from None
     except Damaged as damage:
         if entry.committed:
-            path = path.relative_to(environment.home())
-            remedy = f"restore it with `git checkout -- {path}`"
-            raise DataError(f"{path} of {entry.name} is damaged ({damage}): {remedy}") from None
+            what = f"{path.name} of {entry.name} is damaged ({damage})"
+            raise DataError(f"{what}: {_remedy(entry, path)}") from None
         print(f"{_label(entry, part)}: the cached file is damaged ({damage}), fetching it again")
     fetch(entry.name)
     return _open(entry, part)
@@ -58,8 +58,6 @@ def _open(entry: Entry, part: str) -> Any:
     kind, path, expected = KINDS[entry.modality], file_of(entry, part), _expected(entry, part)
     if not path.exists():
         raise FileNotFoundError(path)
-    if not entry.committed and not path.is_file():  # reading a pipe would never end
-        raise Damaged("it is no file")
     try:
         content = kind.read(entry, path)
         fault = kind.fault(entry, part, content)
@@ -119,10 +117,10 @@ def _label(entry: Entry, part: str) -> str:
     return f"{entry.name} ({part})" if entry.splits else entry.name
 
 
-def _remedy(entry: Entry) -> str:
+def _remedy(entry: Entry, path: Path) -> str:
     """How a set that is absent can be had."""
     if entry.committed and environment.in_checkout():
-        return "restore it with `git checkout -- data`"
+        return f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
     if entry.committed:
         return "it comes with a checkout, not with the package: set CURLNB_HOME to one"
     if not _fetched(entry):
@@ -216,7 +214,7 @@ def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
 
 
 def _sources(entry: Entry, folder: Path | None) -> list[tuple[str, Callable[[], None]]]:
-    """Where to look, in this order: words for the report, and what puts all parts into the cache."""
+    """Where to look, in order: words for the report, and what puts all parts into the cache."""
     if folder is not None:
         place = official_place(entry, folder)
         if place is None:
@@ -253,8 +251,16 @@ def _keep_official(entry: Entry, place: Path) -> None:
     sha256 = _archives(entry).get(place.name)
     if sha256 and sha256_of(place) != sha256:
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
-    for part, content in READERS[entry.name](entry, place):
-        keep(entry, part, content, str(place))
+    try:
+        for part, content in READERS[entry.name](entry, place):
+            keep(entry, part, content, str(place))
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # whatever a reader makes of files that are not the original ones
+        what = f"{type(error).__name__}: {error}"
+        raise DataError(
+            f"{place} does not hold the original files of {entry.name} ({what})"
+        ) from None
 
 
 def _keep_archive(entry: Entry, url: str, sha256: str) -> None:
@@ -304,7 +310,7 @@ def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None =
         try:
             fetch(name, report, folder)
         except DataError as error:
-            report(f"{name}: {error}")
+            report(str(error))
             failed.append(name)
     if failed:
         raise DataError(f"not here: {', '.join(failed)}; the lines above say why")

@@ -29,7 +29,6 @@ VARIABLES = {  # name: (pattern of its values, what it is)
         FREE,
         "where results go; default: results/ in the checkout, without one in the working directory",
     ),
-    "CURLNB_IMAGENET": (FREE, "a folder of ImageNet's pictures, which no program may fetch"),
     "CURLNB_LOG": (
         FREE,
         "a file that gets one line a minute on long work, where nobody watches a progress bar",

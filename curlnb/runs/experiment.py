@@ -42,7 +42,6 @@ class Experiment:
     function: Callable[..., dict[str, Any]]
     data: Callable[[dict[str, Any]], str]
     training: Callable[..., Any] | None = None
-    shares_batch: bool = False
     given_name: str = ""
 
     def __post_init__(self) -> None:
@@ -57,7 +56,8 @@ class Experiment:
         given = ", ".join(f"{name}=..." for name in parameters if name != "seed")
         short = self.function.__name__
         raise TypeError(
-            f"{self.name} is run by a sweep, which keeps what it gives: sweep({short}, seeds=1{given and ', ' + given})"
+            f"{self.name} is run by a sweep, which keeps what it gives: "
+            f"sweep({short}, seeds=1{given and ', ' + given})"
         )
 
     @property
@@ -89,9 +89,8 @@ class Experiment:
         """
         for name in given:
             if name not in self.defaults:
-                raise StoreError(
-                    f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(self.defaults))}"
-                )
+                known = ", ".join(sorted(self.defaults))
+                raise StoreError(f"{self.name} has no parameter {name!r}; it has {known}")
         given = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in given.items()
@@ -164,7 +163,6 @@ class Experiment:
             self.function,
             self.data,
             self.training,
-            self.shares_batch,
             self.given_name,
         )
 
@@ -175,7 +173,6 @@ def experiment(
     name: str = "",
     data: Callable[[dict[str, Any]], str] = lambda _: "",
     training: Callable[..., Any] | None = None,
-    shares_batch: bool = False,
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
@@ -183,12 +180,9 @@ def experiment(
     and the function's. data: from all parameters to the digest of the data that they name.
     training: the function with which it trains, whose parameters are among its own. The trained
     network is kept: of all experiments with this training, the first with given arguments and seed
-    trains, the others look at what it left. shares_batch: whether it may run on several ranks, each
-    with its part of every batch (`distributed`).
+    trains, the others look at what it left.
     """
-    make = functools.partial(
-        Experiment, data=data, training=training, shares_batch=shares_batch, given_name=name
-    )
+    make = functools.partial(Experiment, data=data, training=training, given_name=name)
     return make if function is None else make(function)
 
 
@@ -268,7 +262,8 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
             }
         if twice := set(own) & set(found):
             raise StoreError(
-                f"{function.__name__} has the parameter {min(twice)!r} twice: the fields of its groups need names of their own"
+                f"{function.__name__} has the parameter {min(twice)!r} twice: "
+                "the fields of its groups need different names"
             )
         found |= own
     return found
@@ -346,7 +341,7 @@ def _place(value: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, as `_place` does; everything else as it is."""
+    """The function of the package that a string names, as `_place` does; else the value itself."""
     module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not is_ours(module):
         return value
@@ -358,7 +353,8 @@ def _placed(value: Any) -> Any:
         found = None
     if _place(found) != value:
         raise StoreError(
-            f"{value} is no function of the package: give its module and name, curlnb.models.encoders:resnet9 say"
+            f"{value} is no function of the package: give its module and name, "
+            "for example curlnb.models.encoders:resnet9"
         )
     return found
 

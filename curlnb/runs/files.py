@@ -202,23 +202,3 @@ def say(what: str) -> None:
 def plain(text: object) -> str:
     """Without what could steer a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-# --- what companion/reproduce.py calls until it is rewritten; goes with that ------------------------
-
-
-def make_folder(path: Path, below: Path) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-
-
-def make_way(path: Path) -> None:
-    if path.is_dir():
-        set_aside(path, "it is a folder")
-
-
-def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def naming(path: Path) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()

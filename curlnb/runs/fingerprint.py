@@ -41,21 +41,34 @@ _NAMED = (
     re.Pattern,
     enum.Enum,
 )
-_CONTENT = (
-    list, tuple, set, frozenset, Mapping, torch.Tensor, np.ndarray, enum.Enum, functools.partial, property, functools.cached_property,
-)  # fmt: skip
-"""What is told by what it holds; what a class of the user's adds is told beside it."""
-_UNSEEN = (
-    "globals",
-    "eval",
-    "exec",
-    "__import__",
-)  # built-in functions, behind which names cannot be seen
+_CONTAINERS = (list, tuple, set, frozenset, Mapping, torch.Tensor, np.ndarray, enum.Enum)
+_CONTENT = (*_CONTAINERS, functools.partial, property, functools.cached_property)
+"""They count by what they hold, and a class derived from them also by what it adds."""
+_UNSEEN = ("globals", "eval", "exec", "__import__")  # built-ins behind which no name can be seen
 _METHODS = (types.FunctionType, property, classmethod, staticmethod, functools.cached_property)
-_UNTOLD = {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__", "__firstlineno__", "__slotnames__"} | {
-    "__static_attributes__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
-    "__dataclass_fields__", "__dataclass_params__", "__parameters__", "__orig_bases__",
-}  # fmt: skip
+_LEFT_OUT = set(
+    [
+        "__module__",
+        "__doc__",
+        "__dict__",
+        "__weakref__",
+        "__qualname__",
+        "__annotations__",
+        "__firstlineno__",
+        "__slotnames__",
+        "__static_attributes__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__class_getitem__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__parameters__",
+        "__orig_bases__",
+    ]
+)
+"""Attributes of classes that say nothing of what they compute."""
 
 
 def package_digest(module: str, name: str, chosen: frozenset[str] | None = None) -> str:
@@ -251,8 +264,9 @@ class _Follower:
         own = not installed(cls.__module__) or isinstance(value, torch.nn.Module)
         if not (plain or own) or not hasattr(value, "__dict__"):
             raise IdentityError(
-                f"{name} is a {cls.__module__}.{cls.__qualname__}, which cannot be followed into a run's key: make it a number, a string, "
-                "a tensor, a function or a class, or hand it in as a parameter"
+                f"{name} is a {cls.__module__}.{cls.__qualname__}, which cannot be followed into "
+                "a run's key: make it a number, a string, a tensor, a function or a class, or hand it "
+                "in as a parameter"
             )
         return [
             "object",
@@ -264,7 +278,7 @@ class _Follower:
         own = [
             (key, each)
             for key, each in vars(cls).items()
-            if key not in _UNTOLD and not isinstance(each, types.GetSetDescriptorType)
+            if key not in _LEFT_OUT and not isinstance(each, types.GetSetDescriptorType)
         ]
         bases = [self.digest(base, f"a base of {name}") for base in cls.__bases__]
         if not installed(type(cls).__module__):
@@ -338,7 +352,8 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
             and step.argval not in scope
         ):
             raise IdentityError(
-                f"{code.co_name} calls {step.argval}(), and what that reads cannot be followed into a run's key: use the names themselves"
+                f"{code.co_name} calls {step.argval}(), and what that reads cannot be followed "
+                "into a run's key: use the names themselves"
             )
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:
             yield _attribute(step.argval, scope[step.argval], steps[at + 1 :])

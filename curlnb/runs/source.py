@@ -309,7 +309,7 @@ class Reader:
         return self.external(module, name, chain)
 
     def external(self, module: str, name: str | None, chain: list[str]) -> str:
-        """The text of `name` of another module: a reference if the package's, else its full name."""
+        """The text of another module's `name`: a reference if the package's, else its full name."""
         after = "".join(f".{attribute}" for attribute in chain)
         if KEEPERS.fullmatch(module) or KEEPERS.fullmatch(f"{module}.{name}"):
             return f"kept:{name}{after}"

@@ -52,10 +52,10 @@ def check_environment() -> None:
             raise ValueError(f"{name} is no setting; {known}")
     for name in environment.VARIABLES:
         environment.setting(name)
-    for name in ("HOME", "DATA", "RESULTS", "IMAGENET", "LOG"):
+    for name in ("HOME", "DATA", "RESULTS", "LOG"):
         if given := environment.setting(name := f"CURLNB_{name}"):
             path = Path(os.path.expanduser(given)).absolute()
-            if name in ("CURLNB_HOME", "CURLNB_IMAGENET") and not path.is_dir():
+            if name == "CURLNB_HOME" and not path.is_dir():
                 raise ValueError(f"{name}={given!r} is no folder")
             os.environ[name] = str(path)
     device = default_device()

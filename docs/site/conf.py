@@ -1,14 +1,16 @@
-"""Sphinx's settings for the site: tools/build_site.py gathers the pages and calls Sphinx with this
-folder as its configuration.
-"""
+"""Sphinx's settings for the site, whose source is the checkout (tools/build_site.py)."""
 
 import json
 import re
 import sys
 from pathlib import Path
 
+import course
+import readme_counts
 from colab import repository
-from docutils import nodes
+
+from curlnb.companion import notebooks
+from curlnb.companion.ledger import best_evidence
 
 REPOSITORY = repository()
 
@@ -16,11 +18,11 @@ project = "curlnb"
 author = "The curlnb authors"
 copyright = author
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx-mathjax-offline"]
-templates_path = ["_templates"]
+root_doc = "docs/site/index"
+include_patterns = ["*.md", "data/README.md", "docs/**", "notebooks/**"]
+exclude_patterns = [".*", "CHANGELOG.md", "data/cache", "results", "**.ipynb_checkpoints"]
 html_static_path = ["_static"]
-html_css_files = ["site.css", "claims.css"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
-nitpicky = False
+html_css_files = ["site.css"]
 
 # --- notebooks: their committed outputs, nothing executed
 nb_execution_mode = "off"
@@ -150,27 +152,107 @@ def _experiments_as_functions(app):
         )
 
 
-# --- figures: the words that a notebook gave them
+# --- the pages as the site shows them
 
 
-def _alternative_texts(app, doctree):
-    texts = json.loads(
-        (Path(app.srcdir) / "alternative_texts.json").read_text(encoding="utf-8")
-    ).get(app.env.docname, {})
-    for image in doctree.findall(nodes.image):
-        for digest, text in texts.items():
-            if digest in image["uri"]:
-                image["alt"] = text
-        image["loading"] = "lazy"
+def _read(app, docname, source):
+    """Notebooks folded and described; lists that are made of what there is."""
+    if docname.startswith("notebooks/"):
+        short = app.config.whole and docname.removeprefix("notebooks/") not in app.config.whole
+        source[0] = json.dumps(for_the_web(json.loads(source[0]), short), ensure_ascii=False)
+        return
+    text = re.sub(r"<!-- (\w+) -->\n", lambda m: MADE.get(m[1], lambda: m[0])(), source[0])
+    # Badges, which a page would fetch from elsewhere, become their words.
+    source[0] = re.sub(r"\[?!\[([^\]]*)\]\(https?:[^)]*\)(?:\]\([^)]*\))?", r"\1", text)
 
 
-def _no_source_elsewhere(app, pagename, templatename, context, doctree):
-    """A page that tools/build_site.py made has no source in the repository to edit, and nothing to
-    launch.
+def for_the_web(content, short=False):
+    """A notebook with solutions folded, and what they lead to; its pictures with their words; no
+    widgets, whose scripts would come from elsewhere, and no cell that sets Colab up.
+
+    short: its first cell alone, for a trial.
     """
-    if not pagename.startswith("notebooks/"):
-        for name in ("use_edit_page_button", "launch_buttons"):
-            context[f"theme_{name}"] = {} if name == "launch_buttons" else False
+    cells, before = [], []
+    for cell in content["cells"][: 1 if short else None]:
+        tags, about = cell["metadata"].get("tags", []), {}
+        if "colab" in tags:
+            continue
+        text = "".join(cell["source"])
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+            if html := output.get("data", {}).get("text/html"):
+                html = re.sub(r'(href="[^":#]+)\.ipynb"', r'\1.html"', "".join(html))
+                output["data"]["text/html"] = html
+            if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
+                about["image"] = {"alt": alt}
+        if "solution" in tags:
+            tags = [*tags, "hide-cell" if cell["outputs"] else "hide-input"]
+            about["code_prompt_show"] = "Show the solution"
+        elif "check" in before and cell["cell_type"] == "markdown":  # what the solution shows
+            answer, mark, rest = re.match(r"(.*?)(^#+ |\Z)(.*)", text, re.S | re.M).groups()
+            folded = (
+                f"<details>\n<summary>What it shows</summary>\n\n{answer.strip()}\n\n</details>"
+            )
+            text = (folded + "\n\n" if answer.strip() else "") + mark + rest
+        before = tags
+        cells.append(cell | {"source": text, "metadata": {"tags": tags, "mystnb": about}})
+    return content | {"cells": cells}
+
+
+def _toctrees():
+    """The notebooks in reading order, by paper."""
+    parts = {title: [] for title in PAPERS.values()}
+    for lesson in map(notebooks.name_of, notebooks.find()):
+        parts[PAPERS[course.Lesson(lesson, {}).folder]].append(f"/notebooks/{lesson}")
+    return "".join(
+        "```{toctree}\n:hidden:\n:caption: " + title + "\n\n" + "\n".join(names) + "\n```\n\n"
+        for title, names in parts.items()
+    )
+
+
+def _modules():
+    """Each module of MODULES for autodoc; a package stands for its modules."""
+    text = ""
+    for title, names in MODULES.items():
+        text += f"## {title}\n\n```{{eval-rst}}\n"
+        for name in names.split():
+            path = PACKAGE / name.replace(".", "/")
+            inside = sorted(each.stem for each in path.glob("[a-z]*.py"))
+            for module in [f"{name}.{each}" for each in inside] or [name]:
+                text += f".. automodule:: curlnb.{module}\n"
+        text += "```\n\n"
+    return text
+
+
+def _exercises():
+    table = "\n".join([*course.listing(course.lessons())][1:])
+    return table.replace("](release/", "](/notebooks/") + "\n"
+
+
+PACKAGE = Path(notebooks.__file__).parents[1]
+PAPERS = {
+    "0_start": "Start here",
+    "1_curl": "1 · CURL, 2019",
+    "2_dcl": "2 · DCL, 2020",
+    "3_hcl": "3 · HCL, 2021",
+    "4_across": "Across the papers",
+}
+MODULES = {
+    "Losses": "losses",
+    "Augmentation": "data.augment",
+    "Models": "models",
+    "Evaluation": "evaluation",
+    "Theory on finite worlds": "theory",
+    "Sweeps, the store, training": "runs.sweep runs.store runs.training",
+    "Experiments": "experiments",
+    "The ledger of claims": "companion.ledger companion.claims companion.statistics",
+}
+MADE = {
+    "notebooks": _toctrees,
+    "modules": _modules,
+    "exercises": _exercises,
+    "counts": lambda: readme_counts.table(best_evidence(committed=True)),
+}
 
 
 def _safe_in_parallel(app, config):
@@ -181,9 +263,9 @@ def _safe_in_parallel(app, config):
 
 
 def setup(app):
+    app.add_config_value("whole", "", "env", str)  # for a trial: the notebooks that are shown whole
     app.connect("config-inited", _safe_in_parallel)
     app.connect("builder-inited", _experiments_as_functions)
     app.connect("autodoc-process-docstring", _docstring)
-    app.connect("doctree-read", _alternative_texts)
-    app.connect("html-page-context", _no_source_elsewhere, priority=100)
+    app.connect("source-read", _read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

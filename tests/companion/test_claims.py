@@ -404,8 +404,9 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         pytest.approx(np.std(FIVE, ddof=1)),
     )
     assert line(row) == (
-        "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); mean paired difference +2.96 [+2.27, +3.65] points, "
-        "n = 5 (8 planned); untrained encoder 37.5, AUC 0.71"
+        "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); "
+        "mean paired difference +2.96 [+2.27, +3.65] points, n = 5 (8 planned); "
+        "untrained encoder 37.5, AUC 0.71"
     )
 
 
@@ -638,9 +639,25 @@ def test_a_better_profiles_reference_stands_beside(book, tmp_path) -> None:
     night.show()
     book.judge("chuang2020/fig4a", FIVE, data="cifar10-mini", diagnostic=DIAGNOSTIC)
     shown = book.show()
-    at_night = "reproduced (paper's data, smaller training); +5.10 [+4.90, +5.30] points, n = 5 (8 planned)"
+    at_night = (
+        "reproduced (paper's data, smaller training); "
+        "+5.10 [+4.90, +5.30] points, n = 5 (8 planned)"
+    )
     assert repr(shown).splitlines()[1] == f"  at night: {at_night}"
-    assert "at a better profile" in shown._repr_html_()
+    opinion = "over 1,000 times likelier with the stated size than without"
+    assert repr(shown).splitlines()[2] == f"  second opinion: {opinion}"  # on the best evidence
+    for part in ("at a better profile", "second opinion", opinion):
+        assert part in shown._repr_html_()
+
+
+def test_finished_columns_have_all_that_a_page_shows() -> None:
+    claim = gain(effect=2.5, changed="the bound", data=("stl10",))
+    (row,) = ledger.finished(frame([judged(claim, FIVE, data="cifar10-mini", note="a word")]))
+    assert row["verdict"] == "✓ reproduced (stand-in)"
+    assert row["claimed"] == "> 0, effect 2.5"
+    assert row["measured"].startswith("mean paired difference +2.96 [")
+    assert row["notes"] == "a word; changed after a look at results: the bound"
+    assert row["second_opinion"].endswith("times likelier with the stated size than without")
 
 
 # --- pairs

@@ -10,9 +10,11 @@ import re
 from html import unescape
 from pathlib import Path
 
+import course
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from course_wrong_answers import TABULATED, wrong
 from matplotlib.figure import Figure
 
 from curlnb.companion import formatting, ledger, notebook, notebooks
@@ -228,12 +230,20 @@ def laid_out(figure: Figure, path: Path, **options: object) -> None:
     Path(path).touch()
 
 
+def answered(answer: str, check: str, space: dict) -> None:
+    """Execute an answer and a check with what the lesson left; both leave nothing."""
+    tried = dict(space)
+    exec(answer, tried)
+    exec(check, tried)
+
+
 @pytest.mark.parametrize(("path", "profile"), DRY)
 def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
     """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots
     unseen.
 
-    An exercise's check passes with its solution, and fails with its stub.
+    An exercise's check passes with its solution, and fails with its stub and typical mistakes; a
+    hidden one also refuses a table that knows the visible one's numbers.
     """
     dry = {
         "CURLNB_DRY": "1",
@@ -245,17 +255,24 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Figure, "savefig", laid_out)
     space: dict = {"__name__": "__main__"}
-    stub = ""
+    stub, name = "", notebooks.name_of(path)
+    exercises = {e.stub: e for e in course.Lesson(name, notebooks.read(path)).exercises}
     try:
         for source, tags in code_of(path):
             code = compile(
                 source.replace('profile = "quick"', f'profile = "{profile}"'), str(path), "exec"
             )
             if "check" in tags:
-                tried = dict(space)
-                exec(compile(stub, str(path), "exec"), tried)
-                with pytest.raises(AssertionError, match=r"\w"):  # with a message that helps
-                    exec(code, tried)
+                exercise = exercises[stub]
+                for answer in (stub, *wrong(name, exercise.function, exercise.solution)):
+                    with pytest.raises(AssertionError, match=r"\w"):  # with a message that helps
+                        answered(answer, exercise.check, space)
+                if known := TABULATED.get((name, exercise.function)):
+                    table = f"{stub.rstrip().removesuffix('...').rstrip()}\n    {known}"
+                    answered(table, exercise.check, space)
+                    with pytest.raises((AssertionError, KeyError)):
+                        answered(table, exercise.whole_check, space)
+                code = compile(exercise.whole_check, str(path), "exec")
             if "exercise" in tags:
                 stub = source
             exec(code, space)

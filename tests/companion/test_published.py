@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from curlnb.companion.claims import table
 from curlnb.companion.published import published, value
 
 
@@ -47,10 +48,10 @@ def test_value_is_the_printed_number(filters: dict[str, str], expected: float) -
 
 def test_every_row_can_be_told_from_every_other() -> None:
     """`value` promises that filters can single out any number."""
-    table = published()
-    assert len(table) == 223
-    assert not table.duplicated(["paper", "item", "dataset", "method", "setting", "metric"]).any()
-    assert (table["printed"] != "").all()
+    rows = published()
+    assert len(rows) == 223
+    assert not rows.duplicated(["paper", "item", "dataset", "method", "setting", "metric"]).any()
+    assert (rows["printed"] != "").all()
 
 
 def test_spreads_are_numbers() -> None:
@@ -71,8 +72,8 @@ def test_words_stay_words() -> None:
 
 
 def test_a_caller_cannot_change_the_numbers() -> None:
-    table = published()
-    table["value"] = 0.0
+    rows = published()
+    rows["value"] = 0.0
     assert value("arora2019", item="Table 2", dataset="IMDb", method="CURL", setting="b=2") == 89.2
 
 
@@ -104,3 +105,22 @@ def test_value_of_several_rows_says_what_still_differs() -> None:
 def test_misspelt_filter_is_an_error() -> None:
     with pytest.raises(TypeError):
         published(data_set="CIFAR-10")  # type: ignore[call-arg]
+
+
+def test_claims_have_the_spreads_that_are_printed() -> None:
+    """Of both arms, debiased first, over the three trainings that the paper states."""
+    claims = [claim for claim in table().values() if claim.printed_sds]
+    assert len(claims) == 6
+    for claim in claims:
+        few = "reacher" in claim.id
+        method, setting = ("debiased tau+=0.01", "M=1") if few else ("debiased tau+=0.1", "M=2")
+        rows = published("chuang2020", "Table 3", claim.data[0])
+        arms = [
+            rows[(rows["method"] == method) & (rows["setting"] == setting)],
+            rows[rows["method"] == "biased (CURL)"],
+        ]
+        assert claim.printed_sds == tuple(float(arm["spread"].iloc[0]) for arm in arms)
+        gain = arms[0]["value"].iloc[0] - arms[1]["value"].iloc[0]
+        assert claim.effect == gain
+        assert claim.sd == pytest.approx(math.hypot(*claim.printed_sds), abs=0.06)
+        assert claim.printed_seeds == 3

@@ -1,6 +1,4 @@
-"""Graph sets: the committed ones are those of Tables 3 and 4, bad files are named, what is fetched
-is checked; no network is used.
-"""
+"""Graph sets: the committed ones are those of Tables 3 and 4, and bad files are named."""
 
 import shutil
 import zipfile
@@ -10,9 +8,9 @@ import pytest
 import torch
 
 from curlnb.companion.published import published
-from curlnb.data import catalogue, graphs
-from curlnb.data.catalogue import read_tensors, write_tensors
-from curlnb.data.download import DataError
+from curlnb.data import catalogue, graphs, verified
+from curlnb.data.contents import Raw, read_tables, undirected
+from curlnb.data.datasets import DataError
 from curlnb.runs import environment
 
 TU = {
@@ -53,7 +51,7 @@ def test_a_committed_set_has_the_papers_statistics_and_classes(name, shares):
     assert torch.bincount(data.labels).tolist() == shares
     assert data.x.shape == (len(data.batch), entry.node_labels)
     assert (data.x.sum(1) == 1).all()
-    assert catalogue.available(name) == "embedded"
+    assert verified.available(name) == "embedded"
 
 
 @pytest.mark.parametrize("name", ["MUTAG", "PTC_MR"])
@@ -70,62 +68,69 @@ def test_our_reader_and_torch_geometrics_agree(name):
     assert torch.equal(theirs[1]["x"].diff(), torch.bincount(data.batch))
 
 
-def tu_files(folder, **tables):
-    tables = {
+def small(**tables):
+    """Two graphs of three nodes and of one."""
+    return {
         "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 4\n",
         "graph_indicator": "1\n1\n1\n2\n",
         "graph_labels": "-1\n1\n",
     } | tables
-    for part, text in tables.items():
-        (folder / f"small_{part}.txt").write_text(text)
-    return folder
 
 
-def test_a_graph_without_edges_is_kept_with_its_nodes_isolated(tmp_path):
-    raw = graphs.read_tu(tu_files(tmp_path), "small")
+def test_a_graph_without_edges_is_kept_with_its_nodes_isolated():
+    raw = read_tables(small())
     assert raw.edges.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]  # the loop 4, 4 is dropped
     assert raw.labels.tolist() == [0, 1]
-    assert graphs.features(raw).tolist() == [
-        [0, 1, 0],
-        [0, 0, 1],
-        [0, 1, 0],
-        [1, 0, 0],
-    ]  # degrees, one-hot
+    degrees = [[0, 1, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]  # one-hot
+    assert graphs.features(raw).tolist() == degrees
 
 
-def test_a_set_without_any_edge_can_be_read(tmp_path):
-    raw = graphs.read_tu(tu_files(tmp_path, A=""), "small")
+def test_edges_are_taken_once_and_in_both_directions():
+    raw = read_tables(small(A="3, 1\n2, 1\n2, 1\n1, 2\n"))
+    assert raw.edges.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
+
+
+def test_a_set_without_any_edge_can_be_read():
+    raw = read_tables(small(A=""))
     assert raw.edges.shape == (2, 0)
     assert graphs.features(raw).shape == (4, 1)
 
 
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (
-            {"graph_indicator": "1\n1\n1\n3\n", "graph_labels": "1\n1\n2\n"},
-            "does not give each of its 3 graphs nodes",
-        ),
-        ({"A": "1, 4\n"}, "an edge between two graphs"),
-        ({"A": "1, 9\n"}, "an edge to node 9, but 4 nodes"),
-        ({"A": "1, x\n"}, "small_A.txt is damaged"),
-        ({"node_labels": "0\n1\n"}, "4 nodes and 2 node labels"),
-    ],
-)
-def test_files_that_contradict_each_other_are_named(tmp_path, tables, message):
-    with pytest.raises(DataError, match=message) as error:
-        graphs.read_tu(tu_files(tmp_path, **tables), "small")
-    assert "\n" not in str(error.value)
+def test_node_labels_may_have_several_columns():
+    raw = read_tables(small(node_labels="0, 5\n1, 5\n0, 6\n2, 5\n"))
+    rows = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
+    assert graphs.features(raw).tolist() == rows
+
+
+@pytest.mark.parametrize("form", ["zip", "unpacked"])
+def test_a_set_of_tu_is_read_from_its_zip_or_its_folder(tmp_path, monkeypatch, form):
+    # DD has MUTAG's content here.
+    entry = replace(graphs.entry_of("MUTAG"), name="DD", committed=False, files=("DD/DD_A.txt",))
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
+    monkeypatch.setitem(
+        catalogue.entries(), "DD", replace(entry, archives=(("http://x/DD.zip", ""),))
+    )
+    here = environment.home() / "data" / "graphs" / "MUTAG"
+    files = {f"DD/{f.name.replace('MUTAG', 'DD')}": f.read_bytes() for f in here.iterdir()}
+    with zipfile.ZipFile(tmp_path / "DD.zip", "w") as zipped:
+        for name, content in files.items():
+            zipped.writestr(name, content)
+            if form == "unpacked":
+                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / name).write_bytes(content)
+    if form == "unpacked":
+        (tmp_path / "DD.zip").unlink()
+    verified.fetch("DD", print, tmp_path)
+    assert verified.available("DD") == "cached"
+    assert torch.equal(graphs.load("DD").x, graphs.load("MUTAG").x)
 
 
 def test_a_large_degree_is_standardised():
-    star = graphs.undirected(
+    star = undirected(
         torch.stack([torch.zeros(1200, dtype=torch.long), torch.arange(1, 1201)]), 1201
     )
     x = graphs.features(
-        graphs.Raw(
-            star, torch.zeros(1201, dtype=torch.long), torch.zeros(1, dtype=torch.long), None
-        )
+        Raw(star, torch.zeros(1201, dtype=torch.long), torch.zeros(1, dtype=torch.long), None)
     )
     assert x.shape == (1201, 1)
     assert abs(float(x.mean())) < 1e-4
@@ -135,7 +140,8 @@ def test_absent_unknown_and_altered_sets_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     with pytest.raises(
         DataError,
-        match=r"DD is not on this machine: fetch it with curlnb.data.datasets.fetch\('DD'\), or .*`make data",
+        match=r"DD is not on this machine: no digest of its archive is published: "
+        "download https://.*/DD.zip yourself, then run `make data FROM=",
     ):
         graphs.load("DD")
     with pytest.raises(
@@ -171,61 +177,3 @@ def test_a_damaged_committed_set_says_how_to_restore_it(tmp_path, monkeypatch, d
     ) as error:
         graphs.load("MUTAG")
     assert "\n" not in str(error.value)
-
-
-def archive_of(tables: dict[str, str], path):
-    with zipfile.ZipFile(path, "w") as zipped:
-        for part, text in tables.items():
-            zipped.writestr(f"DD/DD_{part}.txt", text)
-    return path
-
-
-def test_a_fetched_set_appears_whole_and_verified_or_not_at_all(tmp_path, monkeypatch):
-    # TU's server stands here for itself as a folder; DD has MUTAG's content and statistics.
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(graphs, "TU_SERVER", f"{tmp_path.as_uri()}/")
-    monkeypatch.setitem(
-        catalogue.entries(),
-        "DD",
-        replace(graphs.entry_of("MUTAG"), name="DD", committed=False, sha256={}),
-    )
-    here = environment.home() / "data" / "graphs" / "MUTAG"
-    tables = {file.stem.removeprefix("MUTAG_"): file.read_text() for file in here.iterdir()}
-    archive_of(tables | {"graph_labels": "1\n" * 188}, tmp_path / "DD.zip")
-    with pytest.raises(
-        DataError, match="DD from its original source has 1 classes where 2 are expected"
-    ):
-        catalogue.fetch("DD", print)
-    assert catalogue.available("DD") == "absent"
-    assert not (tmp_path / "cache" / ".DD.fetching").exists(), "a second try must fetch anew"
-    archive_of(tables, tmp_path / "DD.zip")
-    catalogue.fetch("DD", print)
-    assert catalogue.available("DD") == "cached"
-    assert torch.equal(graphs.load("DD").x, graphs.load("MUTAG").x)
-    path = tmp_path / "cache" / "graphs" / "DD.safetensors"
-    other = {key: tensor.clone() for key, tensor in read_tensors(path).items()}
-    other["labels"] = 1 - other["labels"]
-    write_tensors(other, path)
-    (tmp_path / "DD.zip").unlink()
-    with pytest.raises(DataError, match="DD could not be had from its original source"):
-        graphs.load("DD")
-
-
-def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
-    facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
-    monkeypatch.setattr(
-        graphs,
-        "pypi_members",
-        lambda *a, **k: {
-            "examples.txt": facts.encode(),
-            "queries.txt": b"1.0 predict.\n0.0 predict.\n",
-        },
-    )
-    ((_, tables),) = graphs.chemlogic("PTC_MR", tmp_path)
-    raw = graphs.from_tables(tables, "PTC_MR")
-    assert raw.edges.tolist() == [[0, 1], [1, 0]]
-    assert (raw.batch.tolist(), raw.labels.tolist(), raw.node_labels.tolist()) == (
-        [0, 0, 1],
-        [1, 0],
-        [5, 3, 7],
-    )

@@ -1,11 +1,14 @@
 """A data set of one's own behaves like the others, and what cannot be one is refused in one line."""
 
 import pickle
+import struct
+import zlib
 from pathlib import Path
 from zlib import crc32
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -79,6 +82,107 @@ def test_the_digest_is_of_content_labels_and_classes() -> None:
     assert mine.digest == from_arrays(mine.train_images, y, *test).digest
 
 
+LABELS = [0, 1, 2] * 4
+NAMES = ["ash", "elm", "oak"] * 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (NAMES, ("ash", "elm", "oak")),
+        (np.array(NAMES, dtype=object), ("ash", "elm", "oak")),
+        (pd.Series(NAMES, index=range(7, 19)), ("ash", "elm", "oak")),
+        (pd.Categorical(NAMES), ("ash", "elm", "oak")),
+        (pd.Series(pd.Categorical(LABELS)), ("0", "1", "2")),
+        (pd.Series(LABELS, index=range(40, 52)), ("0", "1", "2")),
+        (pd.array(LABELS, dtype="Int64"), ("0", "1", "2")),
+        (np.array(LABELS, dtype=">i4"), ("0", "1", "2")),
+        (np.array([*LABELS, 0])[-2::-1][::-1], ("0", "1", "2")),
+        ([torch.tensor(label) for label in LABELS], ("0", "1", "2")),
+        (
+            [10_000_000 + 10**9 * label for label in LABELS],
+            ("10000000", "1010000000", "2010000000"),
+        ),
+    ],
+)
+def test_labels_may_be_names_ids_or_anything_that_holds_them(labels, classes) -> None:
+    images, _ = arrays()
+    mine = from_arrays(images, labels, images[:6], labels[:6])
+    assert mine.classes == classes
+    assert mine.train_labels.tolist() == LABELS
+    assert mine.test_labels.tolist() == LABELS[:6]
+    if classes[0] == "0":
+        assert mine.digest == from_arrays(images, LABELS, images[:6], LABELS[:6]).digest
+
+
+def test_names_point_into_given_classes() -> None:
+    images, _ = arrays()
+    given = ["oak", "ash", "elm"]
+    mine = from_arrays(images, NAMES, images[:6], NAMES[:6], classes=given)
+    assert mine.classes == ("oak", "ash", "elm")
+    assert mine.train_labels.tolist() == [1, 2, 0] * 4
+    assert from_arrays(images, LABELS, images, LABELS, classes=given).train_labels[2] == 2
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        list,
+        lambda x: [image.numpy() for image in x],
+        lambda x: x.numpy()[:, :, ::-1].copy()[:, :, ::-1],  # negative strides
+        lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    ],
+)
+def test_images_may_be_lists_and_views(form) -> None:
+    x, y = arrays()
+    assert torch.equal(from_arrays(form(x), y, form(x), y).train_images, x)
+
+
+def test_pictures_are_turned_as_their_orientation_says(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pictures(tmp_path / "turned" / name, 2, (4, 6))
+        upright = np.array(Image.open(tmp_path / "turned" / name / "000.png"))
+        # 6: to be turned by 90 degrees clockwise
+        lying = Image.fromarray(np.rot90(upright).copy())
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        lying.save(tmp_path / "turned" / name / "000.png", exif=exif)
+        assert lying.size == (6, 4)
+        np.save(tmp_path / f"{name}.npy", upright)
+    mine = from_folder(tmp_path / "turned")
+    whole = torch.cat([mine.train_images, mine.test_images])
+    assert whole.shape == (4, 3, 6, 4)
+    expected = torch.from_numpy(np.load(tmp_path / "a.npy")).permute(2, 0, 1)
+    assert any(torch.equal(image, expected) for image in whole)
+
+
+@pytest.mark.parametrize(
+    "layout", [("train", "val"), ("Train", "Test"), ("training", "validation")]
+)
+def test_common_names_of_the_two_folders_are_known(tmp_path: Path, layout: tuple[str, str]) -> None:
+    for split, count in zip(layout, (3, 2), strict=True):
+        for name in ("a", "b"):
+            pictures(tmp_path / split / name, count)
+            for left in ("Thumbs.db", "desktop.ini", ".DS_Store"):
+                (tmp_path / split / name / left).write_text("left by a file manager")
+    (tmp_path / "README.txt").write_text("files beside the folders do not count")
+    mine = from_folder(tmp_path)
+    assert (len(mine.train_images), len(mine.test_images)) == (6, 4)
+
+
+def png_of_16_bits() -> bytes:
+    """A picture of 6 x 4 pixels with 16 bits a channel in RGB, which Pillow cannot write."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        length, check = struct.pack(">I", len(content)), struct.pack(">I", crc32(kind + content))
+        return length + kind + content + check
+
+    head = struct.pack(">IIBBBBB", 6, 4, 16, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes(36)) * 4)
+    signature = b"\x89PNG\r\n\x1a\n"
+    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
 def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
     mine = from_arrays(*arrays(60), *arrays(6), name="mine")
     for again in (pickle.loads(pickle.dumps(mine)), cloudpickle.loads(cloudpickle.dumps(mine))):
@@ -105,17 +209,48 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
             {"train_images": torch.zeros(0, 3, 4, 4, dtype=torch.uint8)},
             r"train_images are uint8 \[0, 3, 4, 4\]",
         ),
-        ({"train_labels": torch.rand(12)}, "train_labels are float32"),
+        ({"train_labels": torch.rand(12)}, r"train_labels hold 0\.\d+ \(float32\): expected whole"),
         ({"train_labels": [0] * 12}, "two or more are needed"),
-        ({"train_labels": [-1, *range(11)]}, "training labels go from -1 to 10"),
+        (
+            {"train_labels": [-1, *range(11)]},
+            r"train_labels hold -1 \(int64\): expected whole numbers, 0 or more",
+        ),
+        (
+            {"train_labels": ["a", None] * 6},
+            "train_labels hold None",
+        ),
+        (
+            {"train_labels": pd.array([0, 1, None] * 4)},
+            r"train_labels hold 0\.0 \(float64\): .* none missing",
+        ),
+        ({"train_labels": pd.Series(["a", np.nan] * 6)}, "train_labels hold nan"),
+        (
+            {"train_labels": np.array([0, "a"] * 6, dtype=object)},
+            r"train_labels hold 'a' \(object\)",
+        ),
+        ({"train_labels": [[0, 1], [2]]}, "train_labels are no array"),
+        ({"train_labels": torch.ones(12, dtype=torch.bool)}, r"train_labels hold True \(bool\)"),
+        (
+            {"train_images": torch.zeros(12, 3, 0, 4, dtype=torch.uint8)},
+            r"are uint8 \[12, 3, 0, 4\]",
+        ),
+        (
+            {"train_images": [torch.zeros(3, 4, n, dtype=torch.uint8) for n in (4, 5)]},
+            r"train_images have 2 shapes \[\(3, 4, 4\), \(3, 4, 5\)\]: all must have one",
+        ),
         ({"train_labels": torch.arange(11) % 3}, "there are 12 training images and 11 labels"),
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
         (
             {"test_labels": [3, 2, 1, 0, 1, 2]},
-            "test labels go from 0 to 3, but there are 3 classes",
+            "test label 3 is none of the 3 classes",
         ),
         ({"classes": ["a", "b", "c", "d"]}, "class 'd' has no training image"),
         ({"classes": ["a", "a", "c"]}, "2 distinct classes among 3"),
+        ({"classes": ["a", "b"]}, "training label 2 is none of the 2 classes"),
+        (
+            {"classes": ["a", "b"], "train_labels": ["a", "c"] * 6},
+            "training label 'c' is none of the 2 classes",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str) -> None:
@@ -137,34 +272,55 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str
         ("size", r"b/000\.jpg is 8 x 8 pixels, .*a/000\.png is 6 x 4: all must have one size"),
         ("text", r"b/notes\.txt is no readable picture .*: replace or remove it"),
         ("cut", r"b/000\.png is no readable picture"),
-        ("deep", r"b/000\.png is no readable picture .*more than 8 bits"),
+        ("deep grey", r"b/000\.png is no readable picture .*more than 8 bits"),
+        ("deep RGB", r"b/000\.png is no readable picture .*more than 8 bits"),
+        ("deep PPM", r"b/000\.ppm is no readable picture .*more than 8 bits"),
+        ("folder", r"b/more is no readable picture .*directory"),
         ("eps", r"b/000\.eps is no readable picture"),
-        ("empty", r"flat/b is empty: each class needs pictures"),
-        ("one", r"class 1 of flat \(all\) has one sample only"),
+        ("empty", r"flat/b has 0 pictures: each class needs 2 or more"),
+        ("one", r"flat/b has 1 pictures: each class needs 2 or more"),
         ("one class", r"flat has 1 folders of classes: two or more are needed"),
         ("nothing", r"flat is no folder"),
-        ("test", r"class 'c' is not in both train and test"),
+        ("Test", r"class 'c' is not in both train and Test"),
+        ("val too", r"flat holds test, train, val: expected train and one of test or val, no more"),
+        (
+            "beside",
+            r"flat holds notes, test, train: expected train and one of test or val, no more",
+        ),
+        ("train alone", r"flat holds a, train: expected train and one of test or val, no more"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_in_one_line(
     tmp_path: Path, damage: str, words: str
 ) -> None:
     flat = tmp_path / "flat"
-    if damage == "test":
-        for folder in ("train/a", "train/b", "test/a", "test/b", "test/c"):
+    layouts = {
+        "Test": "train/a train/b Test/a Test/b Test/c",
+        "val too": "train/a train/b test/a test/b val/a",
+        "beside": "train/a train/b test/a test/b notes/a",
+        "train alone": "train/a train/b a",
+    }
+    if damage in layouts:
+        for folder in layouts[damage].split():
             pictures(flat / folder, 2)
     elif damage != "nothing":
         pictures(flat / "a", 5)
     second = flat / "b"
     if damage == "size":
         pictures(second, 2, (8, 8), ending="jpg")
-    elif damage in ("text", "cut", "deep", "eps", "one"):
-        pictures(second, 1)
+    elif damage in ("text", "cut", "eps", "one", "folder") or damage.startswith("deep"):
+        pictures(second, 1 if damage == "one" else 2)
         if damage == "text":
             (second / "notes.txt").write_text("no picture")
         elif damage == "cut":
             (second / "000.png").write_bytes((second / "000.png").read_bytes()[:60])
-        elif damage == "deep":
+        elif damage == "folder":
+            (second / "more").mkdir()
+        elif damage == "deep PPM":
+            (second / "000.ppm").write_bytes(b"P6 6 4 65535\n" + bytes(6 * 4 * 6))
+        elif damage == "deep RGB":
+            (second / "000.png").write_bytes(png_of_16_bits())
+        elif damage == "deep grey":
             Image.fromarray(np.zeros((4, 6), dtype=np.uint16)).save(second / "000.png")
         elif damage == "eps":
             (second / "000.eps").write_text(

@@ -1,14 +1,13 @@
-"""Books and tasks of sentences are what they claim to be; what only the user has is read and
-counted; no network is used.
-"""
+"""Books and tasks of sentences are what they claim to be; what only the user has is said so."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, sentences, text_sources, texts
+from curlnb.data import catalogue, datasets, sentences, texts
 from curlnb.data.datasets import DataError
 from curlnb.runs import environment
 
@@ -57,150 +56,61 @@ def test_committed_sentence_data_stays_small() -> None:
     assert sum(path.stat().st_size for path in files) < 5e6
 
 
-def test_a_book_loses_its_headings_and_nothing_else() -> None:
-    first = (
-        '[A Tale by N. N. 1900]\r\n\r\nCHAPTER I\r\n\r\nIt was late.  He\nslept. "Who?" She said.'
-    )
-    text = first + "\n\nII. The Sea\n\nTHE END\n\nIt rained--much."
-    found = text_sources.book("tale", text)
-    assert found.name == "A Tale by N. N."
-    assert [" ".join(s) for s in found.sentences] == [
-        "it was late",
-        "he slept",
-        "who",
-        "she said",
-        "it rained much",
-    ]
-
-
-@pytest.fixture
-def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    return tmp_path
-
-
-def test_msrp_is_read_in_its_original_format(supplied: Path) -> None:
-    (supplied / "msrp").mkdir()
-    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
-    for split, rows in (("train", 4076), ("test", 1725)):
-        lines = "".join(f'{i % 2}\t{i}\t{i + 9}\tHe said "no.\t...\r\n' for i in range(rows))
-        (supplied / "msrp" / f"msr_paraphrase_{split}.txt").write_text(head + lines)
-    found = dict(text_sources.msrp(supplied))
-    assert [len(found[split]) for split in ("train", "test")] == [4076, 1725]
-    assert found["train"][1].label == 1
-    assert found["train"][1].sentences == [
-        ("he", "said", "no"),
-        ("?",),
-    ]  # a sentence without a word keeps its row
-
-
-@pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA"])
-def test_a_task_file_with_a_wrong_number_of_rows_is_refused_in_one_line(
-    supplied: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # with committed word vectors, instead of large ones that would be fetched
-    entry = replace(texts.entry_of(name), vectors=sentences.VECTORS)
-    monkeypatch.setitem(catalogue.entries(), name, entry)
-    expected = entry.articles["train"]
-    negative, positive = (supplied / file for file in entry.supplied)
-    negative.parent.mkdir()
-    negative.write_text("bad\n" * (expected - 20))
-    positive.write_text("good\n" * 19)
-    told = rf"^{name} \(train\) .* has {expected - 1:,} rows, not {expected:,}: the file is incomplete or another one"
-    with pytest.raises(DataError, match=told) as error:
-        datasets.fetch(name, lambda line: None)
-    assert "\n" not in str(error.value)
-    assert datasets.available(name) == "absent"
-    positive.write_text("good\n" * 20)
-    datasets.fetch(name, lambda line: None)
-    assert sentences.load(name, "train").sentiment.bincount().tolist() == [expected - 20, 20]
-
-
-def test_a_task_that_has_lost_rows_is_neither_kept_nor_loaded(
-    supplied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = texts.entry_of("MPQA")
-    lost = [texts.Document("mpqa 0", [("good",)], 1)]
-    with pytest.raises(
-        DataError, match=r"MPQA \(train\) has 1 rows, not 10,606: the file is incomplete"
-    ):
-        catalogue.keep(entry, "train", lost)
-    monkeypatch.setitem(
-        catalogue.entries(), "MPQA", replace(entry, articles={}, vectors=sentences.VECTORS)
-    )
-    _, digest = catalogue.keep(texts.entry_of("MPQA"), "train", lost)
-    catalogue.note(entry, {"train": digest})
-    assert len(sentences.load("MPQA", "train")) == 1
-    monkeypatch.setitem(catalogue.entries(), "MPQA", replace(entry, vectors=sentences.VECTORS))
-    with pytest.raises(
-        DataError, match=r"MPQA cannot be fetched: put its original file mpqa\.neg into"
-    ):
-        sentences.load("MPQA", "train")
+@pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA", "MSRP"])
+def test_original_tasks_need_the_vectors_that_are_fetched_for_the_books(name: str) -> None:
+    assert texts.entry_of(name).vectors == texts.entry_of("gutenberg").vectors == "glove.6B.50d"
 
 
 @pytest.mark.parametrize(
-    ("name", "file"),
-    [("MSRP", "msr_paraphrase_train.txt"), ("MPQA", "mpqa.neg"), ("bookcorpus", "books.txt")],
+    ("name", "counts"),
+    [
+        ("MR-full", {"train": [5331, 5331]}),
+        ("CR-full", {"train": [1367, 2406]}),
+        ("SUBJ-full", {"train": [5000, 5000]}),
+        ("MPQA", {"train": [7293, 3311]}),
+        ("MSRP", {"train": [1323, 2753], "test": [578, 1147]}),
+    ],
 )
-def test_absent_data_says_which_file_goes_where(supplied: Path, name: str, file: str) -> None:
-    assert datasets.available(name) == "absent"
-    with pytest.raises(DataError, match=f"put its original file {file} into"):
-        list(text_sources.SOURCES[name][0][1](supplied))
+def test_original_tasks_have_their_rows(name: str, counts: dict[str, list[int]]) -> None:
+    assert {split: sum(own) for split, own in counts.items()} == texts.entry_of(name).articles
+    if datasets.available(name) == "absent":
+        pytest.skip(f"{name} is not in the cache")
+    for split, own in counts.items():
+        data = sentences.load(name, split)
+        assert data.sentiment is not None
+        assert data.sentiment.bincount().tolist() == own
 
 
-def test_what_only_the_user_can_supply_is_said_so_and_never_fetched(supplied: Path) -> None:
-    binary = ("MR-full", "CR-full", "SUBJ-full", "MPQA")
-    assert datasets.supplied("MPQA") == ("mpqa/mpqa.neg", "mpqa/mpqa.pos")  # label 0 first
-    for name in (*binary, "MSRP", "bookcorpus"):
-        with pytest.raises(
-            DataError,
-            match=r"it cannot be fetched; put its original .* into .*, then read it in with",
-        ) as told:
+def test_absent_data_says_which_files_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
+    for name, files in {
+        "MSRP": "msr_paraphrase_train.txt, msr_paraphrase_test.txt",
+        "MPQA": "mpqa.neg, mpqa.pos",  # label 0 first
+        "bookcorpus": "books.txt",
+    }.items():
+        told = f"it cannot be fetched: get the original {files} yourself, then run `make data FROM"
+        with pytest.raises(DataError, match=told):
             datasets.load_text(name, "train")
-        assert "MB" not in str(told.value)
-    lines: list[str] = []
-    with pytest.raises(DataError, match=r"not here: imagenet100, which only you can supply"):
-        datasets.prepare(["imagenet100"], lines.append)
-    assert "imagenet100 needs an ImageNet folder, which cannot be fetched" in lines[-1]
-    assert {name for name in datasets.names() if datasets.supplied(name)} == {
-        *binary,
-        "MSRP",
-        "bookcorpus",
-        "imagenet100",
-    }
+        with pytest.raises(DataError, match=told):
+            datasets.fetch(name, lambda line: None)
+        assert datasets.available(name) == "absent"
 
 
-def test_a_supplied_set_is_read_in(supplied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        catalogue.entries(),
-        "bookcorpus",
-        replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS),
-    )
+def test_a_supplied_set_is_read_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
+    with_small = replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS)
+    monkeypatch.setitem(catalogue.entries(), "bookcorpus", with_small)
     lines: list[str] = []
-    (supplied / "bookcorpus").mkdir()
-    (supplied / "bookcorpus" / "books.txt").write_text("It rained.\nWe slept.\n")
-    datasets.fetch("bookcorpus", lines.append)
-    assert lines[-3:-1] == [
-        "bookcorpus: reading bookcorpus/books.txt of the cache, which you supply",
-        "bookcorpus: read in, verified",
-    ]
-    assert "its digest is not in data/catalogue.json yet" in lines[-1]
+    (tmp_path / "books.txt").write_text("It rained.\nWe slept.\n")
+    datasets.fetch("bookcorpus", lines.append, tmp_path)
+    assert lines[:2] == [f"bookcorpus: reading {tmp_path}", "bookcorpus: here, verified"]
     assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
-
-
-def test_bookcorpus_leaves_empty_sentences_out_and_parts_books(supplied: Path) -> None:
-    (supplied / "bookcorpus").mkdir()
-    path = supplied / "bookcorpus" / "books.txt"
-    path.write_text("It rained .\n...\nWe slept .\n\n\nAnother book .\n")
-    ((split, books),) = text_sources.bookcorpus(supplied)
-    assert split == "train"
-    assert [[" ".join(s) for s in b.sentences] for b in books] == [
-        ["it rained", "we slept"],
-        ["another book"],
-    ]
-    path.write_text("...\n\n!\n")
-    with pytest.raises(DataError, match="holds no sentence"):
-        list(text_sources.bookcorpus(supplied))
+    books = tmp_path / "cache" / "bookcorpus" / "train.txt.gz"
+    books.write_bytes(gzip.compress(b"= book 1\nwe slept\n"))
+    with pytest.raises(DataError, match="it cannot be fetched"):
+        sentences.load("bookcorpus", "train")
 
 
 def test_a_vocabulary_of_ones_own_is_the_most_frequent_words() -> None:

@@ -1,15 +1,12 @@
 """Contrastive multiview coding: colours against formulas in float64, the loss in both directions,
-the bank, ImageNet-100's folder.
+the bank.
 """
 
 import pytest
 import torch
 from direct import Noise, execute, resumes
-from PIL import Image
 from torch.nn.functional import normalize
 
-from curlnb.data import imagenet100
-from curlnb.data.datasets import DataError
 from curlnb.experiments import multiview
 from curlnb.experiments.multiview import Multiview, cmc, from_bank, in_batch, lab, views
 from curlnb.losses import contrastive_loss
@@ -156,49 +153,3 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkey
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
         execute(cmc, tmp_path, parameters)
-
-
-class TestImageNet100:
-    def test_the_published_list_holds_a_hundred_classes(self):
-        names = imagenet100.classes()
-        assert len(names) == 100
-        assert names == tuple(sorted(names))
-        assert all(name.startswith("n") and name[1:].isdigit() and len(name) == 9 for name in names)
-
-    def folder(self, path, each=1):
-        for split in ("train", "val"):
-            for number, name in enumerate(imagenet100.classes()):
-                (path / split / name).mkdir(parents=True)
-                for picture in range(each):
-                    Image.new("RGB", (300, 520), (number, picture, 0)).save(
-                        path / split / name / f"{picture}.JPEG", quality=95
-                    )
-        return path
-
-    def test_a_folder_becomes_labelled_squares(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("CURLNB_IMAGENET", str(self.folder(tmp_path)))
-        data = imagenet100.load("test")
-        assert data.images.shape == (100, 3, imagenet100.SIDE, imagenet100.SIDE)
-        assert data.labels.tolist() == list(range(100))
-        assert (data.images[:, 0].float().mean((1, 2)) - torch.arange(100)).abs().max() < 3
-        assert not data.stand_in
-
-    def test_what_is_missing_is_named_in_one_line(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("CURLNB_IMAGENET", raising=False)
-        with pytest.raises(
-            DataError,
-            match="imagenet100 needs an ImageNet folder, which cannot be fetched: set CURLNB_IMAGENET",
-        ):
-            imagenet100.load("train")
-        monkeypatch.setenv("CURLNB_IMAGENET", str(self.folder(tmp_path)))
-        name = imagenet100.classes()[3]
-        (tmp_path / "val" / name / "0.JPEG").write_bytes(b"no picture")
-        with pytest.raises(DataError, match=r"0\.JPEG is no readable picture"):
-            imagenet100.load("test")
-        (tmp_path / "val" / name / "0.JPEG").unlink()
-        with pytest.raises(
-            DataError, match=f"no pictures in .*{name}; CURLNB_IMAGENET must hold all 100 classes"
-        ):
-            imagenet100.load("test")
-        with pytest.raises(DataError, match="imagenet100 has no split 'val', but train, test"):
-            imagenet100.load("val")

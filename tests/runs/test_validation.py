@@ -93,7 +93,6 @@ VARIABLES = {
     "CURLNB_ADOPT": ["maybe"],
     "CURLNB_CUDA_GRAPHS": ["on"],
     "CURLNB_HOME": ["/nowhere/at/all"],
-    "CURLNB_IMAGENET": ["/nowhere"],
     "CURLNB_SCHEDULER": ["host", "tcp://host", "tcp://host:port"],
     "CURLNB_NOTEBOOK": ["/etc/x", "../../x"],
     "CURLNB_WORKER": ["2"],

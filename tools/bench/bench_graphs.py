@@ -1,12 +1,12 @@
-"""Rows of `make bench` about graphs: InfoGraph's loss as one matrix operation against its loop over
-nodes.
+"""The row of `make bench` about graphs: InfoGraph's loss as one matrix operation against its loop
+over nodes.
 """
 
 import math
 from typing import Any
 
 import torch
-from bench_steps import in_turn, row
+from bench_steps import higher, in_turn
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,10 +24,7 @@ def looped_loss(scores: Tensor, own: Tensor, *, beta: float = 0.0, sign: int = 1
     scores: [nodes, graphs]; own: [nodes]. Returns the mean, 0-dim.
     """
     nodes, count = scores.shape
-    mine, others = (
-        torch.zeros(nodes, count, device=scores.device),
-        torch.ones(nodes, count, device=scores.device),
-    )
+    mine, others = torch.zeros_like(scores), torch.ones_like(scores)
     for node, graph in enumerate(own):
         mine[node][graph] = 1.0
         others[node][graph] = 0.0
@@ -36,30 +33,25 @@ def looped_loss(scores: Tensor, own: Tensor, *, beta: float = 0.0, sign: int = 1
     aligned = (log_2 - F.softplus(-positive)).sum() / nodes  # a masked score of 0 gives 0
     against = F.softplus(-negative) + negative - log_2
     if beta:
-        weight = (
-            sign * 2 * beta * negative / torch.maximum(negative.max(), negative.min().abs())
-        ).exp() * others
+        largest = torch.maximum(negative.max(), negative.min().abs())
+        weight = (sign * 2 * beta * negative / largest).exp() * others
         against = against * weight * (count - 1) / weight.sum(1, keepdim=True)
     return against.sum() / (nodes * (count - 1)) - aligned
 
 
 def infograph_loss(device: torch.device) -> dict[str, Any]:
-    """Steps a second, forward and backward of the loss on a batch of 128 graphs of MUTAG."""
+    """Steps a second, forward and backward of the loss on a batch of 128 graphs of MUTAG, on one
+    thread, as runs compute.
+    """
     part = graphs.load("MUTAG", device).subset(torch.arange(BATCH, device=device))
+    nodes = len(part.batch)
     generator = torch.Generator(device).manual_seed(0)
-    scores = torch.randn(
-        len(part.batch), BATCH, generator=generator, device=device
-    ).requires_grad_()
-
-    def ours() -> None:
-        losses.jsd_loss(scores, part.batch).mean().backward()
-
-    def loop() -> None:
-        looped_loss(scores, part.batch).backward()
-
-    with devices.cpu_threads(
-        1
-    ):  # as runs compute; threads would wait for each other on matrices as small as these
-        a, b = in_turn(ours, loop, device)
-    what = f"InfoGraph's loss, {BATCH} graphs, {len(part.batch):,} nodes, against a loop over nodes"
-    return row(what, 1 / a, 1 / b, "steps/s")
+    scores = torch.randn(nodes, BATCH, generator=generator, device=device).requires_grad_()
+    with devices.cpu_threads(1):
+        ours, loop = in_turn(
+            lambda: losses.jsd_loss(scores, part.batch).mean().backward(),
+            lambda: looped_loss(scores, part.batch).backward(),
+            device,
+        )
+    what = f"InfoGraph's loss, {BATCH} graphs, {nodes:,} nodes, against a loop over nodes"
+    return higher(what, 1 / ours, 1 / loop, "steps/s")

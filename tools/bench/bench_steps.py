@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
+from torchvision.transforms.functional import to_pil_image
 
 from curlnb import losses
 from curlnb.data import augment, datasets
@@ -23,147 +22,138 @@ from curlnb.experiments.images import network
 from curlnb.runs import devices
 
 BATCH = 256
+Work = Callable[[], object]
 
 
-def in_turn(
-    ours: Callable[[], object],
-    baseline: Callable[[], object],
-    device: torch.device,
-    *,
-    repeats: int = 5,
-) -> tuple[float, float]:
-    """Median seconds of each, after one warm-up, A B A B ..., so that a drift of the machine
-    touches both alike.
+def in_turn(ours: Work, baseline: Work, device: torch.device, repeats: int = 5) -> list[float]:
+    """Median seconds of each after one warm-up, A B A B ..., so that a drift of the machine touches
+    both alike.
     """
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for repeat in range(repeats + 1):
-        for function, kept in zip((ours, baseline), seconds, strict=True):
+    seconds: list[list[float]] = [[], []]
+    for _ in range(repeats + 1):
+        for function, taken in zip((ours, baseline), seconds, strict=True):
             _finish(device)
             start = time.perf_counter()
             function()
             _finish(device)
-            if repeat:
-                kept.append(time.perf_counter() - start)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+            taken.append(time.perf_counter() - start)
+    return [statistics.median(taken[1:]) for taken in seconds]
 
 
 def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
 
 
-def row(
-    what: str, ours: float, baseline: float, unit: str, *, faster_is: str = "higher"
-) -> dict[str, Any]:
-    ratio = ours / baseline if faster_is == "higher" else baseline / ours
-    return {"what": what, "ours": ours, "baseline": baseline, "unit": unit, "ratio": ratio}
+def lower(what: str, ours: float, baseline: float, unit: str) -> dict[str, Any]:
+    """A row of values of which the lower one is better; the ratio is above 1 where ours is."""
+    return {
+        "what": what,
+        "ours": ours,
+        "baseline": baseline,
+        "unit": unit,
+        "ratio": baseline / ours,
+    }
+
+
+def higher(what: str, ours: float, baseline: float, unit: str) -> dict[str, Any]:
+    """A row of values of which the higher one is better."""
+    return lower(what, ours, baseline, unit) | {"ratio": ours / baseline}
 
 
 # --- the released way -----------------------------------------------------------------------------
 
+RELEASED = transforms.Compose(
+    [
+        transforms.RandomResizedCrop(32),
+        transforms.RandomHorizontalFlip(),
+        transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+        transforms.RandomGrayscale(p=0.2),
+        transforms.RandomApply([transforms.GaussianBlur(3, (0.1, 2.0))], p=0.5),
+        transforms.ToTensor(),
+        transforms.Normalize(augment.CIFAR10_MEAN, augment.CIFAR10_STD),
+    ]
+)
+
 
 class TwoViews(Dataset[Any]):
-    """Two augmented views of an image, by PIL, as in the released code."""
+    """Two augmented views of an image, by PIL, as in the released code; `pair` makes them."""
 
-    def __init__(self, images: Tensor) -> None:
-        self.images = [
-            Image.fromarray(np.asarray(image.permute(1, 2, 0))) for image in images.cpu()
-        ]
-        self.transform = transforms.Compose(
-            [
-                transforms.RandomResizedCrop(32),
-                transforms.RandomHorizontalFlip(),
-                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
-                transforms.RandomGrayscale(p=0.2),
-                transforms.RandomApply([transforms.GaussianBlur(3, (0.1, 2.0))], p=0.5),
-                transforms.ToTensor(),
-                transforms.Normalize(augment.CIFAR10_MEAN, augment.CIFAR10_STD),
-            ]
-        )
+    def __init__(self, images: Tensor, pair: Callable[[Any], Any] | None = None) -> None:
+        self.images = [to_pil_image(image) for image in images.cpu()]
+        self.pair = pair or (lambda image: (RELEASED(image), RELEASED(image)))
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.transform(self.images[index]), self.transform(self.images[index])
+    def __getitem__(self, index: int) -> Any:
+        return self.pair(self.images[index])
 
 
-def released_loader(images: Dataset[Any]) -> DataLoader[Any]:
-    return DataLoader(
-        images,
-        batch_size=BATCH,
-        shuffle=True,
-        drop_last=True,
-        num_workers=2,
-        persistent_workers=True,
-    )
+def released_loader(images: TwoViews) -> DataLoader[Any]:
+    workers: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
+    return DataLoader(images, batch_size=BATCH, shuffle=True, drop_last=True, **workers)
 
 
-def released_epoch(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    loader: DataLoader[Any],
-    device: torch.device,
-) -> None:
-    for first, second in loader:
-        z1, z2 = model(first.to(device))[1], model(second.to(device))[1]
-        loss = losses.info_nce(*losses.pairwise(z1, z2)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+def _info_nce(first: Tensor, second: Tensor) -> Tensor:
+    return losses.info_nce(*losses.pairwise(first, second)).mean()
 
 
-def own_epoch(
-    model: nn.Module,
-    embed: Callable[..., Tensor],
-    optimizer: torch.optim.Optimizer,
+def released_way(
+    name: str,
     images: Tensor,
-    generator: torch.Generator,
-) -> None:
-    for batch in images.split(BATCH):
-        if len(batch) == BATCH:
-            own_step(embed, optimizer, batch, generator)
+    pair: Callable[[Any], Any] | None = None,
+    criterion: Callable[[Tensor, Tensor], Tensor] = _info_nce,
+) -> Work:
+    """A function that trains the network `name` for one epoch in the released way.
 
-
-def own_step(
-    embed: Callable[..., Tensor],
-    optimizer: torch.optim.Optimizer,
-    batch: Tensor,
-    generator: torch.Generator,
-) -> None:
-    parameters = augment.draw(2 * len(batch), batch.shape[2], batch.shape[3], generator)
-    loss = losses.info_nce(
-        *losses.pairwise(*embed(torch.cat([batch, batch]), parameters).chunk(2))
-    ).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
-def own_embed(
-    model: nn.Module, device: torch.device, *, precision: str, compile: bool, size: int = 32
-) -> tuple[Callable[..., Tensor], str]:
-    """The project's own step up to the embeddings; also what the machine admitted of what was
-    asked.
+    pair: makes two views of a PIL image; criterion: the loss of two batches of embeddings.
     """
+    model, optimizer = network_and_optimizer(name, images.device)
+    loader = released_loader(TwoViews(images, pair))
 
-    def embed(images: Tensor, parameters: augment.Parameters) -> Tensor:
-        return model(
-            augment.apply(images, parameters, size=size).contiguous(
-                memory_format=torch.channels_last
-            )
-        )[1]
+    def epoch() -> None:
+        for views in loader:
+            loss = criterion(*(model(view.to(images.device))[1] for view in views[:2]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
 
+    return epoch
+
+
+# --- the project's own ----------------------------------------------------------------------------
+
+
+def own_way(
+    name: str, images: Tensor, *, precision: str, compile: bool, size: int = 32
+) -> tuple[Work, str]:
+    """A function that trains the network `name` for one epoch in the project's way, and what the
+    machine admitted of precision and compilation.
+    """
+    device = images.device
     precision, compile, _ = devices.admitted(precision, compile, device)
+    model, optimizer = network_and_optimizer(name, device)
+    generator = torch.Generator(device).manual_seed(0)
+
+    def embed(batch: Tensor, parameters: augment.Parameters) -> Tensor:
+        views = augment.apply(batch, parameters, size=size)
+        return model(views.contiguous(memory_format=torch.channels_last))[1]
+
     compiled = torch.compile(embed, dynamic=False) if compile else embed
 
-    def cast(*arguments: Any) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            return compiled(*arguments)
+    def epoch() -> None:
+        for batch in images.split(BATCH):
+            if len(batch) < BATCH:
+                return
+            parameters = augment.draw(2 * BATCH, *batch.shape[2:], generator)
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                z = compiled(torch.cat([batch, batch]), parameters)
+            optimizer.zero_grad(set_to_none=True)
+            _info_nce(*z.chunk(2)).backward()
+            optimizer.step()
 
-    return cast, f"{precision}{', compiled' if compile else ''}"
+    return epoch, f"{precision}{', compiled' if compile else ''}"
 
 
 def network_and_optimizer(
@@ -171,9 +161,12 @@ def network_and_optimizer(
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = network(name, 3).to(device)
-    return model, torch.optim.Adam(
-        model.parameters(), lr=1e-3, weight_decay=1e-6, fused=device.type != "mps"
-    )
+    return model, adam(model, lr=1e-3, weight_decay=1e-6)
+
+
+def adam(model: nn.Module, **options: float) -> torch.optim.Optimizer:
+    fused = next(model.parameters()).device.type != "mps"
+    return torch.optim.Adam(model.parameters(), fused=fused, **options)
 
 
 def mini_images(device: torch.device, count: int) -> Tensor:

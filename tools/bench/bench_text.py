@@ -1,15 +1,16 @@
 """The rows of `make bench` about text: sentences a second through training of the bidirectional
-GRU, against the usual ways.
+GRU, packed batches from tensors on the device against the usual ways.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from bench_steps import in_turn, row
-from torch import Tensor, nn
+from bench_steps import adam, higher, in_turn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from curlnb.data import datasets
 from curlnb.experiments.latent import curl_block_loss
@@ -18,85 +19,64 @@ from curlnb.models.gru import BiGRU, pack
 BATCH, BLOCK, NEGATIVES, STEPS = 320, 10, 8, 4
 
 
-def sentences_against_padded(device: torch.device) -> dict[str, Any]:
-    """Packed batches from tensors on the device, against the same tensors padded to the batch's
-    longest sentence, through nn.GRU.
+def rows(device: torch.device) -> Iterator[dict[str, Any]]:
+    """Against the same tensors padded to the batch's longest sentence, and against a DataLoader
+    that fetches and collates a sentence at a time; both through nn.GRU.
     """
-    texts, samples = _texts(device)
-    (ours, its), (plain, their) = _model(texts), _model(texts)
-    a, b = in_turn(
-        lambda: _epoch(ours, its, (ours(pack(texts, some)) for some in samples)),
-        lambda: _epoch(plain, their, (_padded(plain, *_pad(texts, some)) for some in samples)),
-        device,
-        repeats=3,
-    )
-    return row(
-        "training a GRU on packed sentences against padded ones",
-        samples.numel() / a,
-        samples.numel() / b,
-        "sentences/s",
-    )
-
-
-def sentences_against_loader(device: torch.device) -> dict[str, Any]:
-    """The same against a DataLoader that fetches and collates a sentence at a time."""
-    texts, samples = _texts(device)
-    (ours, its), (plain, their) = _model(texts), _model(texts)
-    loader = DataLoader(_Sentences(texts), batch_sampler=samples.tolist(), collate_fn=_collate)
-    a, b = in_turn(
-        lambda: _epoch(ours, its, (ours(pack(texts, some)) for some in samples)),
-        lambda: _epoch(
-            plain,
-            their,
-            (_padded(plain, tokens.to(device), length.to(device)) for tokens, length in loader),
-        ),
-        device,
-        repeats=3,
-    )
-    return row(
-        "training a GRU on packed sentences against a loader of samples",
-        samples.numel() / a,
-        samples.numel() / b,
-        "sentences/s",
-    )
-
-
-def _texts(device: torch.device) -> tuple[datasets.Texts, Tensor]:
-    """wiki-mini and STEPS random batches of its sentences, whole."""
     texts = datasets.load_text("wiki-mini", "train", device)
     chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[: STEPS * BATCH]
-    return texts, chosen.to(device).unflatten(0, (STEPS, BATCH))
+    samples = chosen.to(device).unflatten(0, (STEPS, BATCH))
+    tokens, starts = texts.tokens.cpu(), texts.starts.tolist()
+    single = [tokens[start:end] for start, end in itertools.pairwise(starts)]
+    batches: Any = samples.tolist()
+    loader = DataLoader(single, batch_sampler=batches, collate_fn=_collate)  # type: ignore[arg-type]
+
+    def time_of(name: str, batches: Callable[[BiGRU], Iterable[Tensor]]) -> dict[str, Any]:
+        ours, plain = _trained(texts), _trained(texts)
+        seconds = in_turn(
+            lambda: ours(lambda model: (model(pack(texts, some)) for some in samples)),
+            lambda: plain(batches),
+            device,
+            repeats=3,
+        )
+        rates = (samples.numel() / each for each in seconds)
+        what = f"training a GRU on packed sentences against {name}"
+        return higher(what, *rates, "sentences/s")
+
+    yield time_of(
+        "padded ones", lambda model: (_padded(model, *_pad(texts, some)) for some in samples)
+    )
+    yield time_of(
+        "a loader of samples",
+        lambda model: (_padded(model, *(part.to(device) for part in batch)) for batch in loader),
+    )
 
 
-def _model(texts: datasets.Texts) -> tuple[BiGRU, torch.optim.Optimizer]:
+def _trained(texts: datasets.Texts) -> Callable[[Callable[[BiGRU], Iterable[Tensor]]], None]:
+    """A function that trains a new GRU by CURL with blocks, one step for each batch of
+    representations [BATCH, d] that its argument computes.
+    """
     torch.manual_seed(0)
     model = BiGRU(texts.vectors).to(texts.vectors.device)
-    return model, torch.optim.Adam(model.parameters(), fused=texts.vectors.device.type != "mps")
+    optimizer = adam(model)
 
+    def epoch(batches: Callable[[BiGRU], Iterable[Tensor]]) -> None:
+        for z in batches(model):
+            generator = torch.Generator(z.device).manual_seed(0)
+            loss = curl_block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, generator)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
 
-def _epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, representations: Iterable[Tensor]
-) -> None:
-    """A step of CURL with blocks for each batch of representations [BATCH, d], which are computed
-    as they are asked for.
-    """
-    for z in representations:
-        loss = curl_block_loss(
-            z.unflatten(0, (-1, BLOCK)), NEGATIVES, torch.Generator(z.device).manual_seed(0)
-        )
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
+    return epoch
 
 
 def _pad(texts: datasets.Texts, samples: Tensor) -> tuple[Tensor, Tensor]:
     """Sentences [m, longest] in the order given, zeros behind, and their lengths [m]."""
     start, length = texts.starts[samples], texts.starts.diff()[samples]
     step = torch.arange(int(length.max()), device=start.device)
-    there = step < length[:, None]
-    return torch.where(
-        there, texts.tokens[(start[:, None] + step).clamp_max(len(texts.tokens) - 1)], 0
-    ), length
+    at = (start[:, None] + step).clamp_max(len(texts.tokens) - 1)
+    return torch.where(step < length[:, None], texts.tokens[at], 0), length
 
 
 def _padded(model: BiGRU, tokens: Tensor, length: Tensor) -> Tensor:
@@ -109,20 +89,5 @@ def _padded(model: BiGRU, tokens: Tensor, length: Tensor) -> Tensor:
     return model.dropout(torch.cat([last, back[0]], 1))
 
 
-class _Sentences(Dataset[Any]):
-    """A sentence a sample, as a Dataset usually is."""
-
-    def __init__(self, texts: datasets.Texts) -> None:
-        self.tokens, self.starts = texts.tokens.cpu(), texts.starts.tolist()
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.tokens[self.starts[index] : self.starts[index + 1]]
-
-
 def _collate(sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
-    return pad_sequence(sentences, batch_first=True), torch.tensor(
-        [len(sentence) for sentence in sentences]
-    )
+    return pad_sequence(sentences, batch_first=True), torch.tensor([len(s) for s in sentences])

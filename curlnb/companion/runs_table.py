@@ -1,0 +1,68 @@
+"""All committed runs as one table, a row a run.
+
+    from curlnb.companion.runs_table import runs_table
+    runs_table().query("experiment == 'images.simclr' and profile == 'night'")
+
+`python -m curlnb.companion.runs_table runs.csv` writes it for other languages. docs/runs_table.md
+describes the columns.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from curlnb.runs import environment
+
+ABOUT = ("profile", "experiment", "identity", "seed", "seconds", "device", "cpu", "torch")
+
+
+def runs_table(*profiles: str) -> pd.DataFrame:
+    """Every run of the committed references of `profiles`, by default of all: the columns ABOUT,
+    then a column for each parameter under its own name, then one for each metric with the prefix
+    "metric_". NaN where an experiment has no such parameter or metric.
+
+    Metrics that are lists (curves) and arrays stay in the records, results/reference/*/runs.
+    ValueError for a profile that has no committed runs.
+    """
+    found = {
+        path.parent.name: sorted(path.glob("*.jsonl"))
+        for path in sorted(environment.reference_folder().glob("*/runs"))
+    }
+    if unknown := [profile for profile in profiles if profile not in found]:
+        raise ValueError(f"no committed runs of {unknown[0]!r}: one of {', '.join(found)}")
+    rows = [
+        _row(profile, json.loads(line))
+        for profile, files in found.items()
+        if profile in (profiles or found)
+        for file in files
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    table = pd.DataFrame(rows)
+    names = sorted({str(name) for name in table} - {*ABOUT})
+    metrics = [name for name in names if name.startswith("metric_")]
+    parameters = [name for name in names if not name.startswith("metric_")]
+    return table[[*ABOUT, *parameters, *metrics]]
+
+
+def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
+    about = {name: record[name] for name in ABOUT if name in record}
+    machine = {"cpu": record["machine"]["cpu"], "torch": record["machine"]["torch"]}
+    parameters = {
+        name: "|".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in record["parameters"].items()
+    }
+    metrics = {
+        f"metric_{name}": value
+        for name, value in record["metrics"].items()
+        if not isinstance(value, list)
+    }
+    return {"profile": profile, **about, **machine, **parameters, **metrics}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m curlnb.companion.runs_table FILE.csv")
+    runs_table().to_csv(Path(sys.argv[1]), index=False)

@@ -1,0 +1,125 @@
+"""A second opinion on what was measured, beside the verdict, which it never changes.
+
+Three questions to the paired differences of a row: how much likelier are they under the stated
+size than under none (a replication Bayes factor), do they show that the statistic lies within the
+margin (equivalence, by the 90% interval), and, where the paper prints a spread, do they lie where
+a repetition of its own experiment would be expected (a prediction interval)?
+
+The stated size is the claim's `effect` if it claims a direction. The margin is its region if it
+claims that two things are equal or one no worse; else it is the stated size, on both sides of the
+bound. docs/second_opinion.md says what the words mean.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from scipy import integrate, special
+
+from curlnb.companion import claims
+from curlnb.companion.statistics import FEWEST_SEEDS, critical, size_of
+
+TELLING = 3.0  # a Bayes factor nearer to one says nothing
+
+
+def bayes_factor(mean: float, sd: float, n: int, size: float) -> float:
+    """How much likelier n paired differences (mean, standard deviation sd > 0) are under the stated
+    size than under none.
+
+    Under the size the true difference is normal around it with half of it as standard deviation,
+    cut off at zero; the likelihood is Student's t with n - 1 degrees of freedom, which a flat prior
+    of log sd leaves. ValueError for fewer than two differences, no spread or no size.
+    """
+    if n < 2 or not sd > 0 or not size:
+        raise ValueError(
+            f"a Bayes factor needs n >= 2, sd > 0 and a size, got {n}, {sd:g} and {size:g}"
+        )
+    size, mean = abs(size), math.copysign(1, size) * mean
+    error = sd / math.sqrt(n)
+
+    def relative_likelihood(difference: float) -> float:
+        t, t0 = (mean - difference) / error, mean / error
+        return math.exp(n / 2 * (math.log1p(t0 * t0 / (n - 1)) - math.log1p(t * t / (n - 1))))
+
+    def prior(difference: float) -> float:
+        z = (difference - size) / (size / 2)
+        return math.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * size / 2) / special.ndtr(2)
+
+    far = 5 * size  # eight standard deviations of the prior
+    places = (mean - 4 * error, mean, mean + 4 * error, size)
+    breaks = [x for x in places if 0 < x < far]
+    found, _ = integrate.quad(
+        lambda x: relative_likelihood(x) * prior(x), 0, far, points=breaks or None, limit=200
+    )
+    return float(found)
+
+
+def equivalence_interval(mean: float, sd: float, n: int) -> tuple[float, float]:
+    """The 90% t interval. If it lies inside a margin, both one-sided tests at 5% reject what lies
+    outside (TOST).
+    """
+    half = critical(n, 0.9) * sd / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def prediction_interval(
+    effect: float, sds: tuple[float, ...], seeds: float, sd: float, n: int
+) -> tuple[float, float]:
+    """Where the mean of n paired differences of standard deviation sd lies with 95% if the paper's
+    effect and ours are of one truth.
+
+    effect: the printed difference of two arms with the standard deviations `sds` over `seeds` runs
+    each. The variances of both means add up; the degrees of freedom are Welch's.
+    """
+    parts = [(one**2 / seeds, seeds - 1) for one in sds] + [(sd**2 / n, n - 1)]
+    variance = sum(part for part, _ in parts)
+    freedom = variance**2 / sum(part**2 / df for part, df in parts)
+    half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(variance)
+    return effect - half, effect + half
+
+
+def second_opinion(row: Mapping[str, Any]) -> str:
+    """The second opinion on a row of the ledger in words, or '' where it has none: it was computed
+    exactly, on fewer than five seeds, or its interval is not that of differences.
+    """
+    none = any(pd.isna(row[name]) for name in ("mean", "low", "sd", "effect"))
+    if none or row["n"] < FEWEST_SEEDS or row["unit"] == "correlation":
+        return ""
+    region = (
+        -math.inf if pd.isna(row["claimed_low"]) else row["claimed_low"],
+        math.inf if pd.isna(row["claimed_high"]) else row["claimed_high"],
+    )
+    mean, sd, n = row["mean"], row["sd"], int(row["n"])
+    size = size_of(region, row["effect"])
+    low, high = equivalence_interval(mean, sd, n)
+    said, margin, bound = [], region, 0.0
+    if size is not None:
+        bound = next(x for x in region if math.isfinite(x))
+        said.append(_likelier(bayes_factor(mean - bound, sd, n, size - bound)))
+        margin = bound - abs(size - bound), bound + abs(size - bound)
+    if margin[0] < low and high < margin[1]:
+        within = f"within {abs(size - bound):g} of {bound:g}" if size else "within the margin"
+        said.append(f"equivalent, {within} (90% interval [{low:.2f}, {high:.2f}])")
+    claim = claims.table().get(row["id"])
+    if claim is not None and claim.printed_seeds:
+        ends = prediction_interval(row["effect"], claim.printed_sds, claim.printed_seeds, sd, n)
+        where = "inside" if ends[0] <= mean <= ends[1] else "outside"
+        said.append(
+            f"{where} what the printed spread predicts for a repetition "
+            f"[{ends[0]:.3g}, {ends[1]:.3g}]"
+        )
+    return "; ".join(said)
+
+
+def _likelier(factor: float) -> str:
+    """'9 times likelier without the stated size than with it'."""
+    if 1 / TELLING < factor < TELLING:
+        return f"as likely with as without the stated size (Bayes factor {factor:.1f})"
+    words = (
+        "with the stated size than without"
+        if factor > 1
+        else "without the stated size than with it"
+    )
+    times = max(factor, 1 / factor) if factor else math.inf
+    return f"{'over 1,000' if times > 1000 else f'{times:,.0f}'} times likelier {words}"

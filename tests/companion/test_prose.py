@@ -1,0 +1,126 @@
+"""Numbers in prose are those of the committed rows that they name, and planted errors are found."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from curlnb.companion.prose import faults
+from curlnb.runs import environment
+
+HOME = environment.home()
+PAGES = [
+    HOME / "README.md",
+    HOME / "CONTRIBUTING.md",
+    *sorted((HOME / "docs").rglob("*.md")),
+    *sorted((HOME / "notebooks").rglob("*.ipynb")),
+]
+NOT_YET_RETOLD = {
+    "docs/night.md",
+    "notebooks/1_curl/6.1_many_negatives.ipynb",
+    "notebooks/1_curl/8.1_figure2_negatives_and_data.ipynb",
+    "notebooks/1_curl/8.1_label_efficiency.ipynb",
+    "notebooks/1_curl/8.1_table1_images.ipynb",
+    "notebooks/1_curl/8.1_table1_wikipedia.ipynb",
+    "notebooks/1_curl/8.2_table2_blocks.ipynb",
+    "notebooks/2_dcl/3_sampling_bias.ipynb",
+    "notebooks/2_dcl/5.1_figure4_images.ipynb",
+    "notebooks/2_dcl/5.1_figure5_tsne.ipynb",
+    "notebooks/2_dcl/5.2_table1_multiview.ipynb",
+    "notebooks/2_dcl/5.3_table2_sentences.ipynb",
+    "notebooks/2_dcl/5.4_table3_control.ipynb",
+    "notebooks/2_dcl/6_generalization.ipynb",
+    "notebooks/3_hcl/3_hard_sampling.ipynb",
+    "notebooks/3_hcl/5.1_figure2_images.ipynb",
+    "notebooks/3_hcl/5.2_figure3_graphs.ipynb",
+    "notebooks/3_hcl/5.3_table2_sentences.ipynb",
+    "notebooks/3_hcl/6.1_figure4_hardness.ipynb",
+    "notebooks/3_hcl/6.2_figure5_false_negatives.ipynb",
+    "notebooks/3_hcl/6.3_figure11_speed.ipynb",
+    "notebooks/3_hcl/C.1_figure6_moco.ipynb",
+    "notebooks/4_discrepancies.ipynb",
+    "notebooks/5_across_papers.ipynb",
+    "notebooks/6_speed.ipynb",
+}
+"""Pages whose numbers do not name their rows yet; one that is retold leaves the list."""
+
+
+def text_of(path: Path) -> str:
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
+def test_numbers_are_those_of_the_rows_that_they_name(path: Path) -> None:
+    found = faults(text_of(path))
+    if str(path.relative_to(HOME)) in NOT_YET_RETOLD:
+        assert found, f"{path.name} passes: take it from the list"
+    else:
+        assert found == []
+
+
+RIGHT = (
+    "At N = 510 the hard loss gains 0.97 points [0.42, 1.52]<!-- robinson2021/fig2-cifar10-gone -->"
+    " and the debiased one -0.09 [-0.59, +0.41]<!-- chuang2020/fig4a-debiased -->."
+)
+
+
+def test_right_numbers_pass_at_any_rounding() -> None:
+    assert faults(RIGHT) == []
+    assert faults(RIGHT.replace("-0.09 [-0.59, +0.41]", "−0.1 [−0.6, 0.4]")) == []
+    assert faults(RIGHT.replace("0.97 points [0.42, 1.52]", "+1 [0, 2]")) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("0.42, 1.52", "0.43, 1.52", r"\[0.43, 1.52\] is not in robinson2021/fig2-cifar10-gone"),
+        ("0.42, 1.52", "0.42, 1.53", r"which has \[0.420292, 1.51971\]"),
+        ("[-0.59, +0.41]", "[-0.41, +0.59]", r"\[-0.41, \+0.59\] is not in chuang2020/fig4a"),
+        ("-0.09 [", "0.09 [", "the mean -0.09 of chuang2020/fig4a-debiased does not stand before"),
+        ("0.97 points", "0.87 points", "0.87 is not in robinson2021/fig2-cifar10-gone"),
+        ("fig2-cifar10-gone", "fig2-cifar10-small-n", "is not in robinson2021/fig2-cifar10-small"),
+        ("fig2-cifar10-gone", "fig2-cifar10", "'robinson2021/fig2-cifar10' is no row of the"),
+        ("<!-- chuang2020/fig4a-debiased -->", "", r"\[-0.59, \+0.41\] names no row"),
+        ("<!-- robinson2021/fig2-cifar10-gone -->", "", "is not in chuang2020/fig4a-debiased"),
+    ],
+)
+def test_planted_errors_of_digit_sign_and_row_are_refused(right: str, wrong: str, says) -> None:
+    assert right in RIGHT
+    found = faults(RIGHT.replace(right, wrong, 1))
+    with pytest.raises(AssertionError, match=says):
+        assert found == []
+
+
+def test_rows_of_one_profile_and_of_tables_can_be_named() -> None:
+    table = "night/5_across_papers-ranking?arm=true+positives,+SimCLR"
+    assert faults(f"True positives gain 3.5 points [3.1, 3.9]<!-- {table} -->.") == []
+    assert faults(f"True positives gain 3.6 points [3.1, 3.9]<!-- {table} -->.")
+    queue = "<!-- quick:curlnb/zero-overhead-queue -->"
+    assert faults(f"+7.2% [3.6, 10.8]{queue}") == []
+    assert "is not in" in faults(f"+41% [35, 48]{queue}")[0]
+    assert "has no column 'armm'" in faults(f"1.0 points<!-- {table.replace('arm', 'armm')} -->")[0]
+    assert "selects no row" in faults(f"1.0 points<!-- {table}+9 -->")[0]
+
+
+def test_cells_of_a_table_and_paragraphs_stand_for_themselves() -> None:
+    gone = "+0.97 [0.42, 1.52]<!-- robinson2021/fig2-cifar10-gone -->"
+    assert faults(f"| a | {gone} |\n|---|---|\n| b | [0.42, 1.52] |") == [
+        "[0.42, 1.52] names no row, in: [0.42, 1.52]"
+    ]
+    assert len(faults(f"[0.42, 1.52]\n\n{gone}")) == 1
+    assert len(faults(f"- [0.42, 1.52]\n- {gone}")) == 1
+
+
+def test_what_is_no_result_is_not_looked_at() -> None:
+    for text in (
+        "A share in `[0, 1]`, a formula $x \\in [0, 1]$, [a link](page.md), 0.5 and 25 pixels",
+        "```\nx = [0.5, 1.5]  # 2.5 points\n```",
+        "The paper prints 4.26 points<!-- source: chuang2020, Section 5.1 -->.",
+        "<!-- counts: made by a tool -->",
+    ):
+        assert faults(text) == []
+    assert faults("a gain of 4.26 points") == ["4.26 names no row, in: a gain of 4.26"]
+    assert faults("98.5% of them") == ["98.5 names no row, in: 98.5"]

@@ -1,0 +1,59 @@
+"""The table of all committed runs has them all, and loses and invents no number."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curlnb.companion.runs_table import ABOUT, runs_table
+from curlnb.runs import environment
+
+TABLE = runs_table()
+
+
+def test_every_committed_run_is_a_row_once() -> None:
+    lines = [
+        (path.parent.parent.name, json.loads(line)["identity"])
+        for path in environment.reference_folder().glob("*/runs/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert len(lines) > 1000
+    rows = list(zip(TABLE["profile"], TABLE["identity"], strict=True))
+    assert sorted(lines) == sorted(rows)
+    assert len(set(rows)) == len(rows)
+
+
+def test_it_gives_the_means_of_the_papers_comparison() -> None:
+    """As the committed table of 2_dcl/5.1 has them."""
+    night = TABLE[(TABLE["profile"] == "night") & (TABLE["experiment"] == "images.simclr")]
+    arms = night[(night["epochs"] == 20) & (night["dataset"] == "cifar10")]
+    arms = arms[arms["negatives"].isna() & (arms["encoder"] == "cnn") & (arms["views"] == 2)]
+    arms = arms[arms["positives"] == "augmented"]
+    biased = arms[arms["objective"] == "biased"]
+    unbiased = arms[arms["objective"] == "unbiased"]
+    assert sorted(biased["seed"]) == sorted(unbiased["seed"]) == [0, 1, 2, 3, 4]
+    gain = 100 * (unbiased["metric_linear"].mean() - biased["metric_linear"].mean())
+    assert gain == pytest.approx(1.55, abs=0.005)
+
+
+def test_columns_are_told_apart_and_described() -> None:
+    assert list(TABLE.columns[: len(ABOUT)]) == list(ABOUT)
+    assert TABLE.columns.is_unique
+    assert {"loss", "metric_loss"} <= set(TABLE)  # one name, two meanings
+    page = (environment.home() / "docs" / "runs_table.md").read_text()
+    for name in ABOUT:
+        assert f"`{name}`" in page
+    with pytest.raises(ValueError, match=r"no committed runs of 'nigth': one of night, quick"):
+        runs_table("nigth")
+
+
+def test_a_file_for_other_languages(tmp_path) -> None:
+    file = tmp_path / "runs.csv"
+    command = [sys.executable, "-m", "curlnb.companion.runs_table", str(file)]
+    subprocess.run(command, check=True)
+    read = pd.read_csv(file, low_memory=False)
+    assert read.shape == TABLE.shape
+    np.testing.assert_allclose(read["metric_linear"], TABLE["metric_linear"].astype(float))

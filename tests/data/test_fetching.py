@@ -1,0 +1,444 @@
+"""Downloads resume, nothing is parsed before its SHA-256 is right, and official files are read from
+a folder; only servers on this machine are used.
+"""
+
+import hashlib
+import http.server
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from curlnb.__main__ import main
+from curlnb.data import catalogue, contents, datasets, download, verified
+from curlnb.data.contents import records_digest
+from curlnb.data.datasets import DataError
+from curlnb.data.download import cache_folder
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `content`: `cut` bytes a reply at most, resuming if `ranges`, or else `status`.
+
+    requests: the Range headers seen.
+    """
+
+    content, cut, ranges, status = b"", None, True, 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[str | None] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/cifar-10-binary.tar.gz"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.requests.append(asked)
+        if self.server.status != 200:
+            self.send_error(self.server.status)
+            return
+        start = int(asked[6:-1]) if asked and self.server.ranges else 0
+        if start >= len(self.server.content) > 0:
+            self.send_error(416)
+            return
+        body = self.server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: self.server.cut])  # and the connection closes
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as server:
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
+        server.content = np.random.default_rng(0).bytes(700_000)
+        yield server
+        server.shutdown()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# --- downloads ------------------------------------------------------------------------------------
+
+
+def test_download_resumes_where_the_connection_broke_off(server: Server, tmp_path: Path) -> None:
+    server.cut = 300_000
+    for _ in range(2):  # what is here and right is not asked for again
+        download.download(server.url, tmp_path / "file", sha256(server.content))
+        assert server.requests == [None, "bytes=300000-", "bytes=600000-"]
+    assert (tmp_path / "file").read_bytes() == server.content
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_download_resumes_what_an_earlier_call_left(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(server.content[:500_000])
+    download.download(server.url, tmp_path / "file", sha256(server.content))
+    assert server.requests == ["bytes=500000-"]
+    # killed between the last byte and the renaming
+    (tmp_path / "file").rename(tmp_path / "file.part")
+    download.download(server.url, tmp_path / "file", sha256(server.content))
+    assert (tmp_path / "file").read_bytes() == server.content
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_download_starts_again_where_the_server_cannot_resume_or_the_part_is_damaged(
+    server: Server, tmp_path: Path, ranges: bool
+) -> None:
+    server.ranges = ranges
+    (tmp_path / "file.part").write_bytes(b"something else" * 1000)
+    download.download(server.url, tmp_path / "file", sha256(server.content))
+    assert (tmp_path / "file").read_bytes() == server.content
+
+
+def test_download_gives_up_when_nothing_more_comes_and_says_how_to_go_on(
+    server: Server, tmp_path: Path
+) -> None:
+    server.cut, server.ranges = 1000, False
+    with pytest.raises(DataError, match="run the same command again"):
+        download.download(server.url, tmp_path / "file", sha256(server.content))
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "words"),
+    [
+        (None, 404, "404"),
+        (None, 503, "503"),
+        ("http://127.0.0.1:9/file.tgz", 200, "refused"),
+        (None, 200, "SHA-256 is not 0000"),
+    ],
+)
+def test_download_says_what_went_wrong_and_keeps_nothing(
+    server: Server, tmp_path: Path, url: str | None, status: int, words: str
+) -> None:
+    server.status = status
+    with pytest.raises(DataError, match=words) as caught:
+        download.download(url or server.url, tmp_path / "file", "0" * 64)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+# --- a small world: a checkout whose cifar10 has two images a batch -------------------------------
+
+
+class World:
+    def __init__(self, root: Path, server: Server) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.root, self.server = root, server
+        self.images = torch.randint(0, 256, (12, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        self.labels = torch.tensor([0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 9, 8])
+        names = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
+        self.files = {
+            f"cifar-10-batches-bin/{name}": records(self.images[i : i + 2], self.labels[i : i + 2])
+            for name, i in zip(names, range(0, 12, 2), strict=True)
+        }
+        server.content = tar_of(self.files)
+        self.table = json.loads((CHECKOUT / "data" / "catalogue.json").read_text())
+        self.row = self.table["cifar10"]
+        self.row |= {
+            "splits": {"train": 10, "test": 2},
+            "sha256": {
+                "train": records_digest(self.images[:10], self.labels[:10]),
+                "test": records_digest(self.images[10:], self.labels[10:]),
+            },
+            "archives": [[server.url, sha256(server.content)]],
+            "mirror": "",
+        }
+        (root / "data").mkdir()
+        self.save()
+
+    def save(self) -> None:
+        (self.root / "data" / "catalogue.json").write_text(json.dumps(self.table))
+        catalogue._entries.cache_clear()
+
+    def cached(self) -> list[str]:
+        """What lies in the cache, locks aside."""
+        return sorted(
+            str(path.relative_to(cache_folder()))
+            for path in cache_folder().rglob("*")
+            if path.is_file() and path.suffix != ".lock"
+        )
+
+    def check(self) -> None:
+        assert self.cached() == ["cifar10/test.safetensors", "cifar10/train.safetensors"]
+        assert datasets.available("cifar10") == "cached"
+        train, test = (datasets.load("cifar10", split) for split in ("train", "test"))
+        assert torch.equal(torch.cat([train.images, test.images]), self.images)
+        assert torch.equal(torch.cat([train.labels, test.labels]), self.labels)
+
+
+def records(pixels: Tensor, labels: Tensor) -> bytes:
+    """CIFAR's binary version: for each image its label byte and its pixels."""
+    return torch.cat([labels[:, None].to(torch.uint8), pixels.flatten(1)], 1).numpy().tobytes()
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w:gz") as tar:
+        for name, content in members.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server) -> Iterator[World]:
+    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    monkeypatch.delenv("CURLNB_DATA", raising=False)
+    yield World(tmp_path, server)
+    catalogue._entries.cache_clear()
+
+
+def test_fetch_from_the_original_address(world: World) -> None:
+    world.server.cut = 5000
+    lines: list[str] = []
+    for _ in range(2):
+        datasets.fetch("cifar10", lines.append)
+        world.check()
+    assert lines == [
+        f"cifar10: reading {world.server.url}",
+        "cifar10: here, verified",
+        "cifar10: already here, verified",
+    ]
+
+
+def test_two_processes_fetch_a_set_once(world: World) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(datasets.fetch, ["cifar10", "cifar10"]))
+    world.check()
+    assert len(world.server.requests) == 1
+
+
+def test_nothing_is_parsed_before_its_digest_is_right(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Path] = []
+    monkeypatch.setitem(verified.READERS, "cifar10", lambda entry, place: parsed.append(place))
+    world.row["archives"][0][1] = "0" * 64
+    world.save()
+    (world.root / "own").mkdir()
+    (world.root / "own" / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
+    for folder in (None, world.root / "own"):
+        with pytest.raises(DataError, match="SHA-256 is not 0000") as caught:
+            datasets.fetch("cifar10", folder=folder)
+        assert "\n" not in str(caught.value)
+    assert not parsed
+    assert world.cached() == []
+
+
+def test_content_that_differs_from_the_committed_digest_is_refused(world: World) -> None:
+    world.row["sha256"]["train"] = "0" * 64
+    world.save()
+    with pytest.raises(DataError, match="other content than this project knows; not kept"):
+        datasets.fetch("cifar10")
+    assert datasets.available("cifar10") == "absent"
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_a_mirror_is_asked_where_the_catalogue_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    # A mirror is a program of the checkout that gets the set's name and fills the cache.
+    program = world.root / "mirrors.py"
+    program.write_text("import sys\nsys.exit(f'no {sys.argv[1]} here')")
+    monkeypatch.setattr(verified, "MIRRORS", program)
+    world.row["mirror"], world.server.status = order, 404
+    world.save()
+    lines: list[str] = []
+    with pytest.raises(DataError, match="cifar10 could not be had"):
+        datasets.fetch("cifar10", lines.append)
+    said = [lines[1], lines[3]]
+    assert said[order == "last"] == "cifar10: no cifar10 here"
+    assert "404" in said[order == "first"]
+    (world.root / "full").mkdir()
+    world.server.status = 200
+    datasets.fetch("cifar10", lines.append)
+    world.check()
+    shutil.copytree(cache_folder() / "cifar10", world.root / "full" / "cifar10")
+    shutil.rmtree(cache_folder() / "cifar10")
+    program.write_text(
+        f"import shutil\nshutil.copytree({str(world.root / 'full' / 'cifar10')!r}, "
+        f"{str(cache_folder() / 'cifar10')!r})"
+    )
+    world.server.status = 404
+    datasets.fetch("cifar10", lines.append)
+    world.check()
+
+
+def test_one_failure_does_not_stop_the_others(world: World) -> None:
+    world.server.status = 404
+    lines: list[str] = []
+    with pytest.raises(DataError, match="not here: cifar10, MPQA; the lines above say why"):
+        datasets.prepare(["cifar10", "MPQA"], lines.append)
+    assert not any("\n" in line for line in lines)
+    told = "MPQA: it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run"
+    assert lines[-1].startswith(f"MPQA: {told}")
+
+
+def test_an_archive_without_a_published_digest_is_never_fetched(world: World) -> None:
+    world.row["archives"][0][1] = ""
+    world.save()
+    told = "no digest of its archive is published: download http://127.0.0.1"
+    with pytest.raises(DataError, match=told):
+        datasets.fetch("cifar10")
+    with pytest.raises(DataError, match=f"cifar10 .train. is not on this machine: {told}"):
+        datasets.load("cifar10", "train")
+    assert not world.server.requests
+    own = world.root / "own"
+    own.mkdir()
+    (own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
+    datasets.fetch("cifar10", folder=own)  # which the user has checked
+    world.check()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "one bit", "empty", "other tensors"])
+def test_a_damaged_cache_file_is_fetched_again_never_used(world: World, damage: str) -> None:
+    datasets.fetch("cifar10")
+    path = cache_folder() / "cifar10" / "train.safetensors"
+    content = bytearray(path.read_bytes())
+    for status in (200, 404):
+        world.server.status = status
+        if damage == "truncated":
+            path.write_bytes(content[:-100])
+        elif damage == "one bit":
+            path.write_bytes(content[:-2000] + bytes([content[-2000] ^ 1]) + content[-1999:])
+        elif damage == "empty":
+            path.write_bytes(b"")
+        else:
+            path.write_bytes((path.parent / "test.safetensors").read_bytes())
+        if status == 200:
+            world.check()
+    with pytest.raises(DataError, match="could not be had"):
+        datasets.load("cifar10", "train")  # without a network it is an error, not data
+    assert datasets.available("cifar10") == "absent"
+
+
+def test_a_set_without_a_committed_digest_is_checked_against_the_one_noted(world: World) -> None:
+    del world.row["sha256"]
+    world.save()
+    datasets.fetch("cifar10")
+    assert "digests.json" in world.cached()
+    before = datasets.load("cifar10", "train").images.clone()  # the file is mapped into memory
+    path = cache_folder() / "cifar10" / "train.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-2000] ^= 1
+    path.write_bytes(content)
+    assert torch.equal(datasets.load("cifar10", "train").images, before)
+    (cache_folder() / "digests.json").write_text("{")
+    with pytest.raises(DataError, match=r"digests\.json is damaged .*: remove it") as caught:
+        datasets.load("cifar10", "train")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world: World) -> None:
+    def full(_: object, path: Path, *__: object) -> None:
+        path.write_bytes(b"the beginning")
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(contents, "save_file", full)
+        with pytest.raises(DataError, match="No space left"):
+            datasets.fetch("cifar10")
+    assert world.cached() == [".cifar10.fetching/cifar-10-binary.tar.gz"]
+    datasets.fetch("cifar10")  # what was transferred is not transferred again
+    world.check()
+    assert len(world.server.requests) == 1
+
+
+# --- official files that the user has -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["archive", "unpacked"])
+def test_official_files_are_read_from_a_folder(
+    world: World, form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("curlnb.__main__.check_environment", lambda: None)
+    monkeypatch.setattr("curlnb.runs.environment.checkout", lambda what: None)
+    own = world.root / "own"
+    own.mkdir()
+    assert main(["data", "--from", str(own)]) == 2
+    assert "own holds no official files" in capsys.readouterr().err
+    if form == "archive":
+        (own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
+    else:
+        for name, content in world.files.items():
+            (own / name).parent.mkdir(exist_ok=True)
+            (own / name).write_bytes(content)
+    assert main(["data", "--from", str(own)]) == 0
+    world.check()
+    assert not world.server.requests
+
+
+def test_a_folder_that_lacks_files_says_which(world: World) -> None:
+    own = world.root / "own"
+    with pytest.raises(DataError, match="own does not hold cifar10: there must be cifar-10-bin"):
+        datasets.fetch("cifar10", folder=own)
+    name = "cifar-10-batches-bin/test_batch.bin"
+    (own / name).parent.mkdir(parents=True)
+    (own / name).write_bytes(world.files[name])
+    with pytest.raises(DataError, match=r"own lacks cifar-10-batches-bin/data_batch_1\.bin"):
+        datasets.fetch("cifar10", folder=own)
+
+
+# --- hostile files --------------------------------------------------------------------------------
+
+
+class Payload:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.marker),)
+
+
+def test_no_pickle_in_the_cache_is_ever_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker, cache = tmp_path / "marker", tmp_path / "cache"
+    monkeypatch.setenv("CURLNB_DATA", str(cache))
+    monkeypatch.setattr(verified, "MIRRORS", tmp_path / "nothing.py")
+    monkeypatch.setattr(download.urllib.request, "urlopen", _offline)
+    zipped = io.BytesIO()
+    torch.save(Payload(marker), zipped)
+    for payload in (pickle.dumps(Payload(marker)), zipped.getvalue()):
+        for name in (*catalogue.names(), *catalogue.names("vectors")):
+            entry = catalogue.find(name)
+            if entry.committed:
+                continue
+            for part in entry.parts:
+                path = verified.file_of(entry, part)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(payload)
+                with pytest.raises(DataError) as caught:
+                    verified.read(entry, part)
+                assert "\n" not in str(caught.value)
+        assert not marker.exists()
+    pickle.loads(pickle.dumps(Payload(marker)))
+    assert marker.exists()  # the payload works
+
+
+def _offline(*_: object, **__: object) -> None:
+    raise OSError("there is no network")
