@@ -7,6 +7,7 @@ NaN where one does not apply.
 import html
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -63,6 +64,7 @@ class ClaimsTable:
                 lines.append(f"  second opinion: {opinion}")
         return "\n".join(lines)
 
+    @cached_property
     def _opinions(self) -> dict[str, str]:
         """By id, of the best evidence."""
         found = {row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows}
@@ -75,7 +77,7 @@ class ClaimsTable:
             "measured",
             "verdict",
             *(["at a better profile"] if self.beside else []),
-            *(["second opinion"] if self._opinions() else []),
+            *(["second opinion"] if self._opinions else []),
         ]
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
         body = "".join(map(self._html, self.rows))
@@ -91,7 +93,7 @@ class ClaimsTable:
         if self.beside:
             other = self.beside.get(row["id"])
             cells.append((other["profile"], _short(other)) if other else ("", ""))
-        if opinions := self._opinions():
+        if opinions := self._opinions:
             cells.append(("", opinions.get(row["id"], "")))
         shown = (
             f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain)

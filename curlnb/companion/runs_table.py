@@ -41,8 +41,9 @@ def runs_table(*profiles: str) -> pd.DataFrame:
         for line in file.read_text(encoding="utf-8").splitlines()
     ]
     table = pd.DataFrame(rows)
-    metrics = sorted(name for name in table if name.startswith("metric_"))
-    parameters = sorted(set(table) - {*ABOUT, *metrics})
+    names = sorted({str(name) for name in table} - {*ABOUT})
+    metrics = [name for name in names if name.startswith("metric_")]
+    parameters = [name for name in names if not name.startswith("metric_")]
     return table[[*ABOUT, *parameters, *metrics]]
 
 

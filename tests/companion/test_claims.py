@@ -405,7 +405,8 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
     )
     assert line(row) == (
         "chuang2020/fig4a: reproduced, smaller than claimed (stand-in); "
-        "mean paired difference +2.96 [+2.27, +3.65] points, n = 5 (8 planned); untrained encoder 37.5, AUC 0.71"
+        "mean paired difference +2.96 [+2.27, +3.65] points, n = 5 (8 planned); "
+        "untrained encoder 37.5, AUC 0.71"
     )
 
 

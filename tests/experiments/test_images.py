@@ -22,7 +22,7 @@ from curlnb.runs.sweep import sweep
         {"objective": "debiased", "tau_plus": 0.1, "views": 3},
         {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "positives": "true"},
         {
-            "objective": "hard_consistent",
+            "objective": "hard_corrected",
             "tau_plus": 0.1,
             "beta": 1.0,
             "bn_groups": 2,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from curlnb.losses import hard, hard_consistent
+from curlnb.losses import hard, hard_corrected
 from curlnb.theory import worst_case
 from curlnb.theory.worst_case import (
     LabelledWorld,
@@ -71,7 +71,7 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
 
 def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
     """With all points as negatives and each anchor's class as its positives, as `hard` and
-    `hard_consistent` see them (N = 1, no floor).
+    `hard_corrected` see them (N = 1, no floor).
     """
     world = uniform_world(3, 4)
     f = normalize(
@@ -84,7 +84,7 @@ def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
         hard(zeros, s, **options).expm1(), equation_4_mean(world, s / t, 1.5)
     )
     torch.testing.assert_close(
-        hard_consistent(zeros, s, **options).expm1(), hardest_mean(world, s / t, 1.5).exp()
+        hard_corrected(zeros, s, **options).expm1(), hardest_mean(world, s / t, 1.5).exp()
     )
 
 
