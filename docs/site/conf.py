@@ -161,7 +161,13 @@ def _read(app, docname, source):
         short = app.config.whole and docname.removeprefix("notebooks/") not in app.config.whole
         source[0] = json.dumps(for_the_web(json.loads(source[0]), short), ensure_ascii=False)
         return
+    folder = (PACKAGE.parent / docname).parent
+
+    def linked(match):  # the site has no page of a folder
+        return match[1] if (folder / match[2]).is_dir() else match[0]
+
     text = re.sub(r"<!-- (\w+) -->\n", lambda m: MADE.get(m[1], lambda: m[0])(), source[0])
+    text = re.sub(r"(?<!!)\[([^\[\]]*)\]\(([\w./-]+)\)", linked, text)
     # Badges, which a page would fetch from elsewhere, become their words.
     source[0] = re.sub(r"\[?!\[([^\]]*)\]\(https?:[^)]*\)(?:\]\([^)]*\))?", r"\1", text)
 
