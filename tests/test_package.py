@@ -307,7 +307,7 @@ def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, inst
     status, out, err = said[RUN]
     assert (status, out) == (2, "")
     assert re.fullmatch(
-        r"curlnb run: cifar10-mini .*it comes with a checkout of this project, not with the package: .*\n",
+        r"curlnb run: cifar10-mini .*it comes with a checkout, not with the package: .*\n",
         err,
     )
 

@@ -91,7 +91,7 @@ def _corrected(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
 
 
 def _unbiased(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
-    each = losses.unbiased(seen.pos, seen.neg, seen.same, temperature=loss.temperature)
+    each = losses.unbiased(seen.pos, seen.neg, seen.same, temperature=loss.temperature)  # type: ignore[arg-type]
     return each, seen.pos.new_zeros(())
 
 
@@ -168,7 +168,7 @@ def objective_loss(
         else:
             neg, same = losses.subsample(neg, loss.negatives, generator, same)
     if named is None:
-        each, clamped = own_parts.losses_of(loss.objective, pos, neg), pos.new_zeros(())
+        each, clamped = own_parts.losses_of(loss.objective, pos, neg), pos.new_zeros(())  # type: ignore[arg-type]
     else:
         extra = losses.positives(*views) if len(views) > 2 and named.takes else None
         beta = scheduled(loss.beta, loss.schedule, done)
