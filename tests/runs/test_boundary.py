@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curlnb.__main__ import main
-from curlnb.companion import notebooks, reference, reproduce, restamp
+from curlnb.companion import notebooks, promote, reproduce, restamp
 from curlnb.data import datasets
 from curlnb.experiments import all_experiments
 from curlnb.runs import boundary, environment
@@ -43,7 +43,8 @@ def bench(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
     for module, name in (
-        (Store, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (reference, "_promote"), (restamp, "restamp"),
+        (Store, "run"), (reproduce, "_reproduce"), (datasets, "prepare"), (promote, "_promote"),
+        (restamp, "restamp"),
     ):  # fmt: skip
 
         def work(*_: object, name: str = name, **__: object) -> None:
