@@ -43,7 +43,8 @@ class World:
     def __post_init__(self) -> None:
         if self.D.ndim < 2 or self.rho.shape != self.D.shape[:-1]:
             raise ValueError(
-                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] and [..., C, P]"
+                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] "
+                "and [..., C, P]"
             )
         for name, values in (("rho", self.rho), ("D", self.D)):
             total = values.detach().sum(-1)
@@ -51,7 +52,8 @@ class World:
                 total, torch.ones_like(total), atol=1e-6
             ):
                 raise ValueError(
-                    f"{name} is no probability distribution: its last dimension must be >= 0 and sum to 1"
+                    f"{name} is no probability distribution: its last dimension must be >= 0 and "
+                    "sum to 1"
                 )
 
 
@@ -200,7 +202,8 @@ def check_representation(world: World, f: Tensor) -> None:
     """
     if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
         raise ValueError(
-            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world"
+            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every "
+            "point of the world"
         )
 
 
@@ -218,9 +221,8 @@ def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
     D = world.D
     similarity = f @ f.mT  # [..., P, P]
     table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]
-    per_point = torch.einsum(
-        "...xpn,...en->...xpe", table, D
-    )  # the negative averaged out first: the cheapest order
+    # the negative averaged out first: the cheapest order
+    per_point = torch.einsum("...xpn,...en->...xpe", table, D)
     contrastive = torch.einsum("...xpe,...cx,...cp->...ce", per_point, D, D)
     scores = f @ (D @ f).mT  # [..., P, C], the mean classifier's
     margins = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., P, C, C]
@@ -239,12 +241,14 @@ def empirical_pair_losses(
     """
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(
-            f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use [n, d] and [n]"
+            f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use "
+            "[n, d] and [n]"
         )
     counts = torch.bincount(labels)
     if bool((counts == 0).any()):
         raise ValueError(
-            f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 without gaps"
+            f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 "
+            "without gaps"
         )
     n, classes = len(labels), len(counts)
     one_hot = F.one_hot(labels, classes).to(features.dtype)
@@ -283,9 +287,8 @@ def linear_classifier_loss(
     total = 0.0
     for c, e in zip(*np.triu_indices(len(D), k=1), strict=True):
         mass = np.concatenate([D[c], D[e]]) / 2
-        signed = np.concatenate(
-            [points, -points]
-        )  # a binary classifier is one direction w, right where w.f > 0
+        # a binary classifier is one direction w, right where w.f > 0
+        signed = np.concatenate([points, -points])
         total += 2 * weights[c, e] * _best_direction(signed[mass > 0], mass[mass > 0], kind)
     return float(total)
 

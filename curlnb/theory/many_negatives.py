@@ -73,9 +73,8 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
         return _summed_logistic(z, p, k)
     lowest = -_TAIL - math.log(k) - max(0.0, float(z.detach().max()))
     u = torch.arange(lowest, math.log(_TAIL) + _STEP, _STEP, dtype=z.dtype, device=z.device)  # ln t
-    absorbed = -torch.expm1(
-        -(u.unsqueeze(-1) + z.unsqueeze(-2)).clamp_max(6).exp()
-    )  # [..., nodes, n], beyond e^6 it is 1
+    # [..., nodes, n], beyond e^6 it is 1
+    absorbed = -torch.expm1(-(u.unsqueeze(-1) + z.unsqueeze(-2)).clamp_max(6).exp())
     missing = (p.unsqueeze(-2) * absorbed).sum(-1)  # 1 - E e^(-at), [..., nodes]
     return ((1 - (1 - missing) ** k) * torch.exp(-u.exp())).sum(-1) * (_STEP / math.log(2))
 
@@ -87,9 +86,8 @@ def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
     counts = _multisets(z.shape[-1] + 1, k).to(z)  # [m, n + 1], the last for absent draws
     ways = torch.exp(math.lgamma(k + 1) - torch.lgamma(counts + 1).sum(-1))
     chances = torch.cat([p, (1 - p.sum(-1, keepdim=True)).clamp_min(0)], -1)
-    losses = vector_loss(
-        z.unsqueeze(-2) + counts[:, :-1].log(), "logistic"
-    )  # [..., m], log 0 where a value was not drawn
+    # [..., m], log 0 where a value was not drawn
+    losses = vector_loss(z.unsqueeze(-2) + counts[:, :-1].log(), "logistic")
     return (ways * (chances.unsqueeze(-2) ** counts).prod(-1) * losses).sum(-1)
 
 
@@ -112,9 +110,10 @@ class Collisions(NamedTuple):
         """All k + 1 classes differ, the p of the remark in Section 6.1: (k + 1)! e_{k+1}(rho), e an
         elementary symmetric sum.
         """
+        # m! e_m of the classes so far
         symmetric = [torch.ones_like(self.tau)] + [
             torch.zeros_like(self.tau) for _ in range(self.k + 1)
-        ]  # m! e_m of the classes so far
+        ]
         for r in self.rho.unbind(-1):
             symmetric = [symmetric[0]] + [
                 symmetric[m] + m * r * symmetric[m - 1] for m in range(1, self.k + 2)
@@ -206,9 +205,8 @@ class TaskDistribution:
         Uniform D_T makes it largest.
         """
         D_T = self.uniform() if D_T is None else D_T
-        least = torch.where(self.members, self.joint, math.inf).amin(-1)[
-            ..., 1:
-        ]  # without the empty set
+        # without the empty set
+        least = torch.where(self.members, self.joint, math.inf).amin(-1)[..., 1:]
         return (least / D_T.amax(-1)[..., 1:] * _average(losses, D_T)[..., 1:]).sum(
             -1
         ) / self.joint.sum((-2, -1))
@@ -235,7 +233,8 @@ def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDist
     classes = rho.shape[-1]
     if not 2 <= classes <= _MOST_CLASSES:
         raise ValueError(
-            f"this world has {classes} classes: tasks are enumerated over 2 to {_MOST_CLASSES} classes, 2^C sets"
+            f"this world has {classes} classes: tasks are enumerated over 2 to {_MOST_CLASSES} "
+            "classes, 2^C sets"
         )
     sets = torch.arange(2**classes, device=rho.device)
     single = 2 ** torch.arange(classes, device=rho.device)
@@ -246,9 +245,8 @@ def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDist
     for _ in range(k):
         drawn = (cover.unsqueeze(-1) * rho.unsqueeze(-2)).flatten(-2)
         cover = torch.zeros_like(cover).index_add(-1, grown, drawn)
-    others = cover[
-        ..., sets.unsqueeze(-1) & ~single
-    ]  # [..., 2^C, C], the chance that the negatives cover T without c
+    # [..., 2^C, C], the chance that the negatives cover T without c
+    others = cover[..., sets.unsqueeze(-1) & ~single]
     joint = others + cover.unsqueeze(-1) if partial else others
     proper = members & (members.sum(-1, keepdim=True) >= 2)
     return TaskDistribution(members, rho.unsqueeze(-2) * joint * proper)
@@ -271,14 +269,16 @@ def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0
         & 2 ** torch.arange(classes, device=f.device)
         > 0
     )
+    # [2^C, c, c']
     rivals = (
         members.unsqueeze(-1)
         & members.unsqueeze(-2)
         & ~torch.eye(classes, dtype=torch.bool, device=f.device)
-    )  # [2^C, c, c']
+    )
+    # [..., 2^C, P, c]
     values = vector_loss(
         torch.where(rivals.unsqueeze(1), (z / margin).unsqueeze(-4), -math.inf), kind
-    )  # [..., 2^C, P, c]
+    )
     return torch.einsum("...txc,...cx->...tc", values, world.D)
 
 
@@ -288,9 +288,8 @@ def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0
 def unsupervised(world: World, f: Tensor, kind: str, k: int) -> Tensor:
     """L_un with k negatives (arora2019, Definition 2.3), [...]."""
     marginal = (world.rho.unsqueeze(-2) @ world.D).squeeze(-2)  # [..., P]
-    inner = expected_loss(
-        _contrasts(world, f), marginal[..., None, None, :], k, kind
-    )  # [..., x, x+]
+    # [..., x, x+]
+    inner = expected_loss(_contrasts(world, f), marginal[..., None, None, :], k, kind)
     return torch.einsum("...c,...cx,...cp,...xp->...", world.rho, world.D, world.D, inner)
 
 
@@ -299,9 +298,8 @@ def different_class(world: World, f: Tensor, kind: str, k: int) -> Tensor:
     [...].
     """
     weighted = world.rho.unsqueeze(-1) * world.D
-    others = (
-        weighted.sum(-2, keepdim=True) - weighted
-    )  # [..., C, P], rho_c' D_c' summed over c' != c
+    # [..., C, P], rho_c' D_c' summed over c' != c
+    others = weighted.sum(-2, keepdim=True) - weighted
     return _by_anchor(world, f, kind, k, others.clamp_min(0)) / collisions(world.rho, k).partial
 
 
@@ -420,9 +418,10 @@ def _by_anchor(world: World, f: Tensor, kind: str, k: int, negatives: Tensor) ->
     """E over c+, x, x+ and k negatives whose distribution, [..., C, P] with the rest absent,
     depends on the class c+.
     """
+    # [..., c, x, x+]
     inner = expected_loss(
         _contrasts(world, f).unsqueeze(-4), negatives[..., :, None, None, :], k, kind
-    )  # [..., c, x, x+]
+    )
     return torch.einsum("...c,...cx,...cp,...cxp->...", world.rho, world.D, world.D, inner)
 
 
@@ -434,7 +433,8 @@ def _multisets(points: int, size: int) -> Tensor:
     """Every way to draw `size` points with repetition and without order, as counts [n, points]."""
     if size < 1 or math.comb(points + size - 1, size) > _MOST_BLOCKS:
         raise ValueError(
-            f"b = {size} on {points} points: use b >= 1 with at most {_MOST_BLOCKS} multisets, binom(P + b - 1, b)"
+            f"b = {size} on {points} points: use b >= 1 with at most {_MOST_BLOCKS} multisets, "
+            "binom(P + b - 1, b)"
         )
     chosen = torch.tensor(list(combinations_with_replacement(range(points), size)))
     return torch.zeros(len(chosen), points).scatter_add(1, chosen, torch.ones(chosen.shape))
