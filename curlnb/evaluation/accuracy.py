@@ -23,15 +23,18 @@ def class_ranks(
     """
     if not (isinstance(scores, Tensor) and isinstance(labels, Tensor)):
         raise ValueError(
-            f"scores and labels must be tensors, got {type(scores).__name__} and {type(labels).__name__}: use torch.as_tensor"
+            f"scores and labels must be tensors, got {type(scores).__name__} and "
+            f"{type(labels).__name__}: use torch.as_tensor"
         )
     if scores.dim() != 2 or labels.shape != scores.shape[:1] or len(labels) == 0:
         raise ValueError(
-            f"scores must be [n, C] and labels [n] with n >= 1, got {list(scores.shape)} and {list(labels.shape)}"
+            f"scores must be [n, C] and labels [n] with n >= 1, got {list(scores.shape)} and "
+            f"{list(labels.shape)}"
         )
     if classifier is not None and (classifier.dim() != 2 or classifier.shape[1] != scores.shape[1]):
         raise ValueError(
-            f"classifier must be [C, {scores.shape[1]}] like the features, got {list(classifier.shape)}"
+            f"classifier must be [C, {scores.shape[1]}] like the features, got "
+            f"{list(classifier.shape)}"
         )
     classes = _classes(scores, classifier)
     lowest, highest = int(labels.min()), int(labels.max())
@@ -43,16 +46,14 @@ def class_ranks(
     for rows, own_class in zip(
         scores.split(max(1, CHUNK // classes)), labels.split(max(1, CHUNK // classes)), strict=True
     ):
-        chunk = (
-            rows if classifier is None else rows.to(classifier.dtype) @ classifier.T
-        )  # [rows, C]
+        # [rows, C]
+        chunk = rows if classifier is None else rows.to(classifier.dtype) @ classifier.T
         own = chunk.gather(1, own_class[:, None])  # [rows, 1]
         above.append((chunk > own).sum(1, dtype=torch.int32))  # twice as fast as int64
         tied.append((chunk == own).sum(1, dtype=torch.int32) - 1)
         broken.append(~torch.stack(chunk.aminmax()).isfinite().all())  # both hand a NaN on
-    if bool(
-        torch.stack(broken).any()
-    ):  # a NaN compares as neither above nor tied, and would pass for a beaten class
+    # a NaN compares as neither above nor tied, and would pass for a beaten class
+    if bool(torch.stack(broken).any()):
         raise ValueError(
             "scores hold NaN or infinity: the representation or the classifier has diverged"
         )
@@ -136,14 +137,16 @@ def mean_classifier(
     needed = 1 if per_class is None else per_class
     if needed < 1 or (per_class is not None and generator is None):
         raise ValueError(
-            f"per_class must be at least 1 and come with a generator, got per_class={per_class}, generator={generator}"
+            f"per_class must be at least 1 and come with a generator, got per_class={per_class}, "
+            f"generator={generator}"
         )
     if not (isinstance(features, Tensor) and isinstance(labels, Tensor)):
         found = f"{type(features).__name__} and {type(labels).__name__}"
         raise ValueError(f"features and labels must be tensors, got {found}: use torch.as_tensor")
     if labels.shape != features.shape[:1] or features.dim() != 2:
         raise ValueError(
-            f"features must be [n, d] and labels [n], got {list(features.shape)} and {list(labels.shape)}"
+            f"features must be [n, d] and labels [n], got {list(features.shape)} and "
+            f"{list(labels.shape)}"
         )
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(

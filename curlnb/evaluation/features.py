@@ -37,7 +37,8 @@ def check_features(*sets: Tensor) -> None:
     if not all(isinstance(each, Tensor) for each in sets):
         found = ", ".join(type(each).__name__ for each in sets)
         raise ValueError(
-            f"features and labels must be tensors, got {found}: torch.as_tensor makes them of arrays"
+            f"features and labels must be tensors, got {found}: torch.as_tensor makes them of "
+            "arrays"
         )
     (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):

@@ -73,7 +73,8 @@ def linear_probe(
     y_test = torch.searchsorted(names, test_labels).clamp(max=len(names) - 1)
     if len(names) < 2:
         raise ValueError(
-            f"a linear probe needs at least 2 classes, the training labels hold only {names.tolist()}"
+            "a linear probe needs at least 2 classes, the training labels hold only "
+            f"{names.tolist()}"
         )
     if not torch.equal(names[y_test], test_labels):
         unknown = int(test_labels[names[y_test] != test_labels][0])
@@ -161,16 +162,14 @@ def _logistic(
 
     model = LogisticRegression(C=C, max_iter=1000)
     if array_api is None:
-        array_api = (
-            features.is_cuda and model.__sklearn_tags__().array_api_support
-        )  # scikit-learn 1.9 and later
+        # scikit-learn 1.9 and later
+        array_api = features.is_cuda and model.__sklearn_tags__().array_api_support
     if not array_api:
         features, y = features.cpu(), y.cpu()
     x = features.double()
     std, mean = torch.std_mean(x, dim=0, correction=0)
-    std = torch.where(
-        std > 1e-6 * x.abs().amax(0), std, 1.0
-    )  # where a feature varies by no more than rounding, leave it small
+    # where a feature varies by no more than rounding, leave it small
+    std = torch.where(std > 1e-6 * x.abs().amax(0), std, 1.0)
     x = (x - mean) / std
     if array_api:
         # scikit-learn asks for this variable. It is set for the fit alone: scipy, seeing it at
@@ -219,7 +218,8 @@ def released_probe(
     """
     if epochs < 1 or batch < 1 or len(train_images) == 0:
         raise ValueError(
-            f"epochs, batch and training images must be at least 1, got {epochs}, {batch}, {len(train_images)}"
+            f"epochs, batch and training images must be at least 1, got {epochs}, {batch}, "
+            f"{len(train_images)}"
         )
     start = time.perf_counter()
     given, encoder = encoder, copy.deepcopy(encoder)

@@ -57,17 +57,17 @@ def logistic(
     binary = classes == 2
     one = torch.cat([x, x.new_ones(n, 1)], 1)
     penalty = x.new_ones(d + 1)
-    penalty[d] = (
-        1e-6 * n
-    )  # keeps the factor safe; the gradient has no such term, so the minimum is scikit-learn's
+    # keeps the factor safe; the gradient has no such term, so the minimum is scikit-learn's
+    penalty[d] = 1e-6 * n
     values, group = torch.unique(C, return_inverse=True)
     bound = values[:, None, None] * (0.25 if binary else 0.5) * (one.T @ one) + torch.diag(penalty)
     inverse = torch.linalg.inv(bound)  # [values, d + 1, d + 1]
     alike = [(group == value).nonzero()[:, 0] for value in range(len(values))]
     rows, m = 1 if binary else classes, len(C)
+    # [rows, n]
     target = (y[None] == torch.arange(1 if binary else 0, classes, device=y.device)[:, None]).to(
         x.dtype
-    )  # [rows, n]
+    )
     w = x.new_zeros(rows, d + 1, m)
     ahead, momentum, shrink = w, x.new_ones(m), torch.cat([x.new_ones(d), x.new_zeros(1)])[:, None]
     for step in range(steps):
@@ -128,9 +128,8 @@ def cross_validated(
     fold, classes = folds(y, count), int(y.max()) + 1
     C = torch.tensor(strengths, dtype=x.dtype, device=x.device)
     pairs = {(a, (a + 1 + i) % count) for a in range(count) for i in range(inner)}
-    apart = sorted(
-        {tuple(sorted(pair)) for pair in pairs}
-    )  # leaving out a and b is the same fit for either as the test fold
+    # leaving out a and b is the same fit for either as the test fold
+    apart = sorted({tuple(sorted(pair)) for pair in pairs})
     kept = torch.stack([(fold != a) & (fold != b) for a, b in apart], 1).to(x.dtype)  # [n, fits]
     w = logistic(x, y, kept.repeat_interleave(len(C), 1), C.repeat(len(apart)), classes=classes)
     right = (predictions(w, x) == y[:, None]).unflatten(1, (len(apart), len(C)))

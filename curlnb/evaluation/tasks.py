@@ -38,7 +38,8 @@ def tr_accuracy(
         raise ValueError("training and test labels must hold the same classes")
     if not 2 <= k <= len(names) or tasks < 2:
         raise ValueError(
-            f"k must lie in 2..{len(names)}, the number of classes, and tasks be at least 2, got {k} and {tasks}"
+            f"k must lie in 2..{len(names)}, the number of classes, and tasks be at least 2, got "
+            f"{k} and {tasks}"
         )
     exhaustive = math.comb(len(names), k) <= tasks
     chosen: list[Sequence[int]] = (
@@ -97,9 +98,8 @@ def svm_cross_validation(
     seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
     x, y = features.cpu().numpy(), labels.cpu().numpy()
     wide = features.cpu().double()
-    square = (
-        torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist").square().numpy()
-    )  # [n, n], once for all folds and C
+    # [n, n], once for all folds and C
+    square = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist").square().numpy()
 
     def kernels(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gamma = 1.0 / max(x.shape[1] * float(x[train].var()), 1e-30)  # scikit-learn's gamma="scale"
@@ -109,9 +109,8 @@ def svm_cross_validation(
 
     def accuracies(train: np.ndarray, test: np.ndarray, choices: Sequence[float]) -> np.ndarray:
         own, across = kernels(train, test)
-        with config_context(
-            skip_parameter_validation=True
-        ):  # an eighth of the time: these are small problems, and many
+        # an eighth of the time: these are small problems, and many
+        with config_context(skip_parameter_validation=True):
             fitted = (SVC(C=C, kernel="precomputed").fit(own, y[train]) for C in choices)
             return np.array([(svm.predict(across) == y[test]).mean() for svm in fitted])
 

@@ -25,7 +25,8 @@ def catalogue() -> dict[str, dict[str, Any]]:
     path = folder() / "encoders.json"
     if not path.exists():
         raise FileNotFoundError(
-            f"no committed encoders at {path}: they come with the repository, which CURLNB_HOME must name"
+            f"no committed encoders at {path}: they come with the repository, which CURLNB_HOME "
+            "must name"
         )
     found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return found
@@ -42,9 +43,8 @@ def pretrained(name: str) -> SimCLR:
     gives the features alone. ValueError for an unknown name, or a file that is not the committed
     one.
     """
-    from safetensors.torch import (
-        load,
-    )  # the folder `models` must be importable with torch and numpy alone
+    # the folder `models` must be importable with torch and numpy alone
+    from safetensors.torch import load
 
     about = catalogue()
     if name not in about:

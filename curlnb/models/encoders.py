@@ -136,9 +136,8 @@ def _resnet(in_channels: int, name: str, small_images: bool = True) -> tuple[nn.
 
     network = getattr(models, name)(weights=None)
     if small_images:
-        network.conv1 = nn.Conv2d(
-            in_channels, 64, 3, 1, 1, bias=False
-        )  # torch's default initial weights, as released
+        # torch's default initial weights, as released
+        network.conv1 = nn.Conv2d(in_channels, 64, 3, 1, 1, bias=False)
         network.maxpool = nn.Identity()
     else:
         network.conv1 = nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False)
@@ -149,14 +148,12 @@ def _resnet(in_channels: int, name: str, small_images: bool = True) -> tuple[nn.
 def _vgg16(in_channels: int, batch_norm: bool) -> tuple[nn.Module, int]:
     from torchvision.models.vgg import cfgs, make_layers
 
-    features = make_layers(
-        cfgs["D"], batch_norm=batch_norm
-    )  # vgg16() would first fill 120 M parameters of a classifier
+    # vgg16() would first fill 120 M parameters of a classifier
+    features = make_layers(cfgs["D"], batch_norm=batch_norm)
     features[0] = nn.Conv2d(in_channels, 64, 3, 1, 1)
     for layer in features:
-        if isinstance(
-            layer, nn.Conv2d
-        ):  # as torchvision's VGG; thirteen layers do not train from torch's default
+        # as torchvision's VGG; thirteen layers do not train from torch's default
+        if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -190,7 +187,8 @@ class _SplitBatchNorm(_BatchNorm):
             return super().forward(input)
         if input.shape[0] % self.groups:
             raise ValueError(
-                f"a batch of {input.shape[0]} cannot be split into {self.groups} equal groups for batch norm"
+                f"a batch of {input.shape[0]} cannot be split into {self.groups} equal groups for "
+                "batch norm"
             )
         self._check_input_dim(input)
         dtype = (
@@ -200,9 +198,8 @@ class _SplitBatchNorm(_BatchNorm):
         )
         outputs, means, variances = [], [], []
         for part in input.chunk(self.groups):
-            mean = torch.zeros(
-                self.num_features, device=input.device, dtype=dtype
-            )  # momentum 1 fills it with the group's own
+            # momentum 1 fills it with the group's own
+            mean = torch.zeros(self.num_features, device=input.device, dtype=dtype)
             variance = torch.ones_like(mean)
             outputs.append(
                 F.batch_norm(part, mean, variance, self.weight, self.bias, True, 1.0, self.eps)

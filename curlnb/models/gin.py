@@ -25,7 +25,8 @@ class GIN(nn.Module):
             from torch_geometric.nn import GINConv
         except ImportError:
             raise RuntimeError(
-                "graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`"
+                "graphs need torch_geometric, which is not installed: `make setup`, or `pip "
+                "install torch-geometric`"
             ) from None
         sizes = [features] + [width] * (layers - 1)
         self.convolutions = nn.ModuleList(

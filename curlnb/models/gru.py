@@ -85,9 +85,8 @@ class BiGRU(nn.Module):
     def unrolled(self, batch: PackedSentences) -> Tensor:
         """The same by `_Recurrence`."""
         with torch.autocast(batch.ahead.device.type, enabled=False):
-            known, word = torch.stack([batch.ahead, batch.back]).unique(
-                return_inverse=True
-            )  # [different words], [2, words]
+            # [different words], [2, words]
+            known, word = torch.stack([batch.ahead, batch.back]).unique(return_inverse=True)
             w_ih, w_hh, b_ih, b_hh = (
                 torch.stack(
                     [getattr(self.gru, f"{name}_l0"), getattr(self.gru, f"{name}_l0_reverse")]
@@ -170,18 +169,16 @@ class _Recurrence(torch.autograd.Function):
         packed order.
         """
         hidden = w_hh.shape[2]
-        each = torch.baddbmm(
-            b_ih[:, None], x.expand(2, -1, -1), w_ih.transpose(1, 2)
-        )  # [2, different words, 3 hidden]
+        # [2, different words, 3 hidden]
+        each = torch.baddbmm(b_ih[:, None], x.expand(2, -1, -1), w_ih.transpose(1, 2))
+        # r, z, n in the end
         gates = torch.stack(
             [each[direction].index_select(0, word[direction]) for direction in range(2)]
-        )  # r, z, n in the end
+        )
         h = x.new_zeros(2, sizes[0], hidden)
         total = gates.shape[1] if keep else 0
-        before, inner = (
-            x.new_empty(2, total, hidden),
-            x.new_empty(2, total, hidden),
-        )  # h and h W_hn + b_hn of each step
+        # h and h W_hn + b_hn of each step
+        before, inner = (x.new_empty(2, total, hidden), x.new_empty(2, total, hidden))
         recurrent, bias, at = w_hh.transpose(1, 2), b_hh[:, None], 0
         for size in sizes:
             own, state = gates[:, at : at + size], h[:, :size]

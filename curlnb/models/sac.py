@@ -124,7 +124,8 @@ def bilinear_loss(
     """
     if keys.dim() != 3 or keys.shape[1:] != query.shape:
         raise ValueError(
-            f"need query [n, d] and keys [M, n, d], not {tuple(query.shape)} and {tuple(keys.shape)}"
+            f"need query [n, d] and keys [M, n, d], not {tuple(query.shape)} and "
+            f"{tuple(keys.shape)}"
         )
     n = len(query)
     projected = query @ bilinear  # [n, d]

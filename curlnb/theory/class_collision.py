@@ -33,15 +33,14 @@ def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
     if t < 1:
         raise ValueError(f"t is {t}: a loss needs at least 1 negative")
     similarity = f @ f.mT  # [..., x, P]
-    strongest, chance = (
-        similarity,
-        D,
-    )  # of every tuple of negatives: what the loss sees of them, and how probable they are
+    # of every tuple of negatives: what the loss sees of them, and how probable they are
+    strongest, chance = (similarity, D)
     for _ in range(t - 1):
         pair = (strongest.unsqueeze(-1), similarity.unsqueeze(-2))
+        # [..., x, tuples]
         strongest = (torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)).flatten(
             -2
-        )  # [..., x, tuples]
+        )
         chance = (chance.unsqueeze(-1) * D.unsqueeze(-2)).flatten(-2)  # [..., C, tuples]
     table = loss(similarity.unsqueeze(-1) - strongest.unsqueeze(-2), kind)  # [..., x, x+, tuples]
     per_pair = torch.einsum("...xpm,...cm->...cxp", table, chance)

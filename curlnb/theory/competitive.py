@@ -35,9 +35,8 @@ def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
             f"f has d = {d} dimensions: directions are searched for d = 1 and 2; project f first"
         )
     centred = f.unsqueeze(-3) - (D @ f).unsqueeze(-2)  # [..., C, P, d]
-    log_D = torch.where(
-        D > 0, torch.where(D > 0, D, 1.0).log(), -1e30
-    )  # not -inf, which has no gradient
+    # not -inf, which has no gradient
+    log_D = torch.where(D > 0, torch.where(D > 0, D, 1.0).log(), -1e30)
 
     def exponent(v: Tensor) -> Tensor:
         """2 log E e^{v.(f - mu)} / |v|^2; v [..., C, n, d] -> [..., C, n]."""
@@ -124,9 +123,8 @@ def margin(
 def _inverse_erfc(y: Tensor) -> Tensor:
     """x with erfc(x) = y, 0 < y <= 1, without the cancellation of erfinv(1 - y); differentiable."""
     with torch.no_grad():
-        x = (
-            (-y.log()).clamp_min(0).sqrt()
-        )  # erfc(x) <= e^{-x^2}: start from the right, and log erfc is concave: Newton descends
+        # erfc(x) <= e^{-x^2}: start from the right, and log erfc is concave: Newton descends
+        x = (-y.log()).clamp_min(0).sqrt()
         for _ in range(40):
             log_erfc = torch.special.erfcx(x).log() - x.square()
             slope = -2 / (math.sqrt(math.pi) * torch.special.erfcx(x))
@@ -181,9 +179,8 @@ def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
             gamma = gamma - gap.clamp_min(0) / below.clamp_min(1e-12)
         below = (chances * (values < gamma.unsqueeze(-1))).sum(-1).clamp_min(1e-12)
     gap = (chances * (gamma.unsqueeze(-1) - values).clamp_min(0)).sum(-1) - target
-    return gamma - torch.where(
-        target > 0, (gap - gap.detach()) / below, 0.0
-    )  # the implicit function theorem
+    # the implicit function theorem
+    return gamma - torch.where(target > 0, (gap - gap.detach()) / below, 0.0)
 
 
 def lemma_bound(

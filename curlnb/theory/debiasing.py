@@ -52,12 +52,14 @@ def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
     """
     if D.shape[-1] != len(embedding) or len(D) < 2:
         raise ValueError(
-            f"D {tuple(D.shape)} and embedding {tuple(embedding.shape)} do not fit: use [C >= 2, P] and [P, d]"
+            f"D {tuple(D.shape)} and embedding {tuple(embedding.shape)} do not fit: use [C >= 2, "
+            "P] and [P, d]"
         )
     norms = embedding.norm(dim=1)
     if not torch.allclose(norms, torch.ones_like(norms), atol=1e-6):
         raise ValueError(
-            f"embedding has rows of length {float(norms.min()):.3g} to {float(norms.max()):.3g}: use unit vectors"
+            f"embedding has rows of length {float(norms.min()):.3g} to {float(norms.max()):.3g}: "
+            "use unit vectors"
         )
     classes, points = D.shape
     plus = D.repeat_interleave(points, 0)
@@ -90,7 +92,8 @@ def sampled_loss(
     count = sum(number for _, number in draws)
     if count < 1 or any(number < 0 for _, number in draws):
         raise ValueError(
-            f"draws of {[number for _, number in draws]} negatives: use at least one in all, none of them negative"
+            f"draws of {[number for _, number in draws]} negatives: use at least one in all, none "
+            "of them negative"
         )
     relative = seen.similarity.unsqueeze(-2) - seen.similarity.unsqueeze(-1)  # [A, x+, x-]
     z = relative / temperature + math.log(scale)
@@ -244,9 +247,8 @@ def _binomial_mean(
         return np.array([q * high + (1 - q) * low]), np.ones(1)
     counts = np.arange(n + 1)
     ways = special.gammaln(n + 1) - special.gammaln(counts + 1) - special.gammaln(n - counts + 1)
-    chance = np.exp(
-        ways + special.xlogy(counts, q) + special.xlog1py(n - counts, -q)
-    )  # scipy.stats overflows where q is 1e-307
+    # scipy.stats overflows where q is 1e-307
+    chance = np.exp(ways + special.xlogy(counts, q) + special.xlog1py(n - counts, -q))
     return (counts * high + (n - counts) * low) / n, chance / chance.sum()
 
 
@@ -284,12 +286,12 @@ def class_prior(
     """
     if len(positive) == 0 or len(unlabelled) == 0:
         raise ValueError(
-            f"class_prior needs scores of both kinds, got {len(positive)} positive and {len(unlabelled)} unlabelled ones"
+            f"class_prior needs scores of both kinds, got {len(positive)} positive and "
+            f"{len(unlabelled)} unlabelled ones"
         )
     positive, unlabelled = positive.double().sort().values, unlabelled.double().sort().values
-    above_p = 1 - torch.searchsorted(positive, positive, right=False).double() / len(
-        positive
-    )  # share of scores >= c
+    # share of scores >= c
+    above_p = 1 - torch.searchsorted(positive, positive, right=False).double() / len(positive)
     above_u = 1 - torch.searchsorted(unlabelled, positive, right=False).double() / len(unlabelled)
     deviation = math.sqrt(math.log(4 / delta) / (2 * len(unlabelled))) + math.sqrt(
         math.log(4 / delta) / (2 * len(positive))

@@ -139,16 +139,14 @@ def negative_mean(
     """
     check_representation(world, f)
     log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
-    by_class = torch.logsumexp(
-        (f @ f.mT).unsqueeze(-2) + log_D.unsqueeze(-3), -1
-    )  # [..., x, c]: log E over D_c
+    # [..., x, c]: log E over D_c
+    by_class = torch.logsumexp((f @ f.mT).unsqueeze(-2) + log_D.unsqueeze(-3), -1)
     log_rho = world.rho.clamp_min(1e-300).log()
     if tau_plus is None:
         classes = world.rho.shape[-1]
         own = torch.eye(classes, dtype=torch.bool, device=f.device)
-        others = torch.where(
-            own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes)
-        )  # [..., c, c']
+        # [..., c, c']
+        others = torch.where(own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes))
         shares = others - others.logsumexp(-1, keepdim=True)
         return torch.logsumexp(by_class.unsqueeze(-2) + shares.unsqueeze(-3), -1)
     if not 0 <= tau_plus < 1:
@@ -182,7 +180,8 @@ def _tasks(classes: int, K: int) -> Tensor:
         raise ValueError(f"K is {K}: a task has from 2 to all {classes} classes")
     if math.comb(classes, K) > MOST_TASKS:
         raise ValueError(
-            f"{math.comb(classes, K):,} tasks of {K} among {classes} classes: at most {MOST_TASKS:,} are enumerated"
+            f"{math.comb(classes, K):,} tasks of {K} among {classes} classes: at most "
+            f"{MOST_TASKS:,} are enumerated"
         )
     return torch.tensor(list(itertools.combinations(range(classes), K)))
 

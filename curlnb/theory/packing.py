@@ -133,9 +133,8 @@ def maximise(
         )  # fmt: skip
         v = vectors(found.x)
         v = v / np.linalg.norm(v, axis=1, keepdims=True)
-        value = float(
-            radii(v).min() if least else weights @ radii(v)
-        )  # feasible: measured again on the sphere
+        # feasible: measured again on the sphere
+        value = float(radii(v).min() if least else weights @ radii(v))
         reached.append(value)
         best = max(best, (value, v), key=lambda pair: pair[0])
     return Packing(torch.from_numpy(best[1]), best[0], np.sort(reached)[::-1])
@@ -191,9 +190,8 @@ def medoids(world: LabelledWorld, f: Tensor) -> Tensor:
     """v_c = f(x_c), x_c the point with the least mean squared distance to its class c (proof of
     Theorem 8). f: [P, d] -> [C, d].
     """
-    distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(
-        -1
-    )  # [P], E ||f(x) - f(x')||^2 over x' of the class
+    # [P], E ||f(x) - f(x')||^2 over x' of the class
+    distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(-1)
     classes = world.labels.unique()
     return torch.stack(
         [f[distance.masked_fill(world.labels != c, math.inf).argmin()] for c in classes]

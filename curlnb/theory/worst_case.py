@@ -30,11 +30,13 @@ class LabelledWorld:
     def __post_init__(self) -> None:
         if self.p.ndim != 1 or self.p.shape != self.labels.shape:
             raise ValueError(
-                f"p {tuple(self.p.shape)} and labels {tuple(self.labels.shape)} do not fit: use [P] and [P]"
+                f"p {tuple(self.p.shape)} and labels {tuple(self.labels.shape)} do not fit: use "
+                "[P] and [P]"
             )
         if bool((self.p <= 0).any()) or abs(float(self.p.sum()) - 1) > 1e-6:
             raise ValueError(
-                f"p must be > 0 and sum to 1, not to {float(self.p.sum()):g} with least value {float(self.p.min()):g}"
+                f"p must be > 0 and sum to 1, not to {float(self.p.sum()):g} with least value "
+                f"{float(self.p.min()):g}"
             )
         if bool((self.labels == self.labels[0]).all()):
             raise ValueError("all points have one label: a negative needs another class")
