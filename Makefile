@@ -3,6 +3,7 @@ PYTHON ?= python3
 PROFILE ?= quick
 NOTEBOOKS ?=
 JOBS ?=
+CHANGE ?=
 EXPERIMENTS ?=
 
 BIN = .venv/bin
@@ -17,13 +18,15 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH PYTHONSTARTUP PIP_USER PI
 help:                ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## /\1@/p' $(MAKEFILE_LIST) | \
 		awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
-	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=notebooks at a time"
+	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=notebooks at a time,"
+	@echo "  CHANGE='epochs: 12, batch: 64' (settings of reproduced notebooks)"
 
 setup:               ## install everything into .venv (the other commands do it when needed)
 	@$(PYTHON) tools/bootstrap.py
 
 reproduce: setup     ## run the notebooks and write results/PROFILE/report.html; resumable
-	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) $(NOTEBOOKS)
+	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) \
+		$(if $(CHANGE),--change "$(CHANGE)") $(NOTEBOOKS)
 
 test: setup          ## style, types, unit tests, every notebook on the reference runs
 	$(BIN)/ruff check .
