@@ -22,7 +22,12 @@ FAMILIES = Path(__file__).with_name("families.toml")
 
 
 def families() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(FAMILIES.read_text())
+    """By name, each with the settings of the family that it is `like`."""
+    found: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES.read_text())
+    for family in found.values():
+        common = found[family["like"]]["common"] if "like" in family else {}
+        family["common"] = common | family.get("common", {})
+    return found
 
 
 class Group(NamedTuple):
