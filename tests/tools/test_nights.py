@@ -121,7 +121,12 @@ def test_the_arms_of_a_seed_come_together_and_some_end_earlier():
 
 def test_a_seed_is_left_to_the_processor_that_began_it(monkeypatch):
     monkeypatch.setattr(run.provenance, "machine", lambda: {"cpu": "this"})
-    assert run.why_not({"common": {}}, {"this"}) == ""
-    assert run.why_not({"common": {}}, {"that"}) == "begun on that, left to such a processor"
+    of = {name: {"machine": {"cpu": name}} for name in ("this", "that")}
+    assert run.begun_elsewhere([None, of["this"]]) == ""
+    assert run.begun_elsewhere([None, of["this"], of["that"]]) == "that"
+
+
+def test_a_family_in_bf16_is_left_to_a_processor_that_has_it(monkeypatch):
     monkeypatch.setattr(run.devices, "admitted", lambda *_: ("float32", False, ""))
-    assert "lacks" in run.why_not({"common": {"precision": "bf16"}}, set())
+    assert run.why_not({"common": {}}) == ""
+    assert "lacks" in run.why_not({"common": {"precision": "bf16"}})
