@@ -14,7 +14,7 @@ import torch
 from curlnb import __version__, extras
 
 try:
-    from curlnb.companion import notebooks, promote, reference, report, reproduce, restamp
+    from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
     from curlnb.companion.why import why
@@ -84,6 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
     again.add_argument(
         "--limit-minutes", help="stop a notebook after that long (default: 60 at quick)"
+    )
+    again.add_argument(
+        "--change", help="settings to change, for example 'epochs: 12, batch: 64'", default=""
     )
     command("report", "write the report page of the last reproduction again")
     kept = command(
@@ -183,11 +186,8 @@ def _do(given: argparse.Namespace) -> int:
             "a number of minutes above 0",
             most=MOST_MINUTES,
         )
-        return (
-            1
-            if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit)
-            else 0
-        )
+        options = dict(jobs=jobs, limit_minutes=limit, change=profiles.parse(given.change))
+        return 1 if reproduce.reproduce(given.profile, given.notebooks, **options) else 0
     elif given.command == "report":
         print(f"Report: {_report(given.profile)}")
     elif given.command == "reference":

@@ -27,9 +27,8 @@ CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
 # images at a time: their intermediate results then stay in the cache, and calls do not count
 CPU_CHUNK = 256
-BRIGHTNESS, CONTRAST, SATURATION, HUE = range(
-    4
-)  # torchvision's numbering of ColorJitter's operations
+# torchvision's numbering of ColorJitter's operations
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
 class Parameters(NamedTuple):
@@ -69,7 +68,8 @@ def simclr(
     _check_images(images)
     if generator.device.type != images.device.type:
         raise ValueError(
-            f"generator is on {generator.device}, images are on {images.device}: use torch.Generator(device=images.device)"
+            f"generator is on {generator.device}, images are on {images.device}: use "
+            "torch.Generator(device=images.device)"
         )
     n, channels, height, width = images.shape
     return apply(
@@ -122,9 +122,8 @@ def draw(
         raise ValueError(
             f"jitter is {jitter}: it needs four strengths >= 0, the last (hue) at most 0.5"
         )
-    uniform = torch.rand(
-        n, 16, generator=generator, device=generator.device
-    )  # one call: few kernels
+    # one call: few kernels
+    uniform = torch.rand(n, 16, generator=generator, device=generator.device)
     crop = _draw_crop(
         height,
         width,
@@ -175,13 +174,11 @@ def _draw_crop(
         (boxes[:, 0] >= 1) & (boxes[:, 0] <= height) & (boxes[:, 1] >= 1) & (boxes[:, 1] <= width)
     )
     first = fits.int().argmax(1)  # the first of equals; 0 if none fits, and then not used
-    box_height, box_width = boxes.gather(2, first[:, None, None].expand(-1, 2, 1)).unbind(
-        1
-    )  # [n, 1] each
+    # [n, 1] each
+    box_height, box_width = boxes.gather(2, first[:, None, None].expand(-1, 2, 1)).unbind(1)
     room = torch.cat([height - box_height, width - box_width], dim=1)  # [n, 2]
-    corner = torch.minimum(
-        (place * (room + 1)).floor(), room
-    )  # the minimum guards against place * (room + 1) rounding up
+    # the minimum guards against place * (room + 1) rounding up
+    corner = torch.minimum((place * (room + 1)).floor(), room)
 
     if width / height < ratio[0]:
         central_height, central_width = round(width / ratio[0]), width
@@ -224,7 +221,8 @@ def apply(
         parameters.factors is not None or parameters.grayscale is not None
     ):
         raise ValueError(
-            "colour operations need images of three channels: draw(..., colour=False) leaves them out"
+            "colour operations need images of three channels: draw(..., colour=False) leaves them "
+            "out"
         )
     if images.device.type == "cpu" and len(images) > CPU_CHUNK:
         chunks = []
@@ -234,12 +232,17 @@ def apply(
                 for name, p in parameters._asdict().items()
             }
             chunks.append(
-                apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std)
-            )  # type: ignore[arg-type]
+                apply(
+                    images[i : i + CPU_CHUNK],
+                    Parameters(**few),  # type: ignore[arg-type]
+                    size=size,
+                    mean=mean,
+                    std=std,
+                )
+            )
         return torch.cat(chunks)
-    with torch.autocast(
-        images.device.type, enabled=False
-    ):  # bfloat16 keeps 8 bits: grey levels would be lost
+    # bfloat16 keeps 8 bits: grey levels would be lost
+    with torch.autocast(images.device.type, enabled=False):
         views = crop(images, parameters.crop, parameters.flip, size)
         if parameters.factors is not None and parameters.order is not None:
             views = colour_jitter(views, parameters.factors, parameters.order)
@@ -366,9 +369,8 @@ def blur(images: Tensor, sigma: Tensor) -> Tensor:
     """3x3 Gaussian blur with borders reflected; images: float [n, c, h, w], h, w >= 2; sigma: [n]
     in pixels, 0 for none.
     """
-    side = torch.exp(
-        -0.5 / sigma.square()
-    )  # weight of a neighbour relative to the centre; sigma 0: exp(-inf) = 0
+    # weight of a neighbour relative to the centre; sigma 0: exp(-inf) = 0
+    side = torch.exp(-0.5 / sigma.square())
     centre = 1 / (1 + 2 * side)
     for dim in (2, 3):
         length = images.shape[dim]
@@ -414,7 +416,8 @@ def _normalise(images: Tensor, mean: Sequence[float] | None, std: Sequence[float
     std = std if std is not None else CIFAR10_STD if channels == 3 else (0.5,)
     if len(mean) != channels or len(std) != channels or min(std) <= 0:
         raise ValueError(
-            f"mean {tuple(mean)} and std {tuple(std)} must have one number for each of {channels} channels, std > 0"
+            f"mean {tuple(mean)} and std {tuple(std)} must have one number for each of {channels} "
+            "channels, std > 0"
         )
     for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
         images[:, channel].sub_(m).div_(s)
@@ -441,16 +444,14 @@ def translate(images: Tensor, offsets: Tensor) -> Tensor:
     enters is 0.
     """
     height, width = images.shape[2:]
-    row = (
-        torch.arange(height, device=images.device) - offsets[:, :1]
-    )  # [n, h], where each row comes from
+    # [n, h], where each row comes from
+    row = torch.arange(height, device=images.device) - offsets[:, :1]
     column = torch.arange(width, device=images.device) - offsets[:, 1:]
     inside = ((row >= 0) & (row < height))[:, None, :, None] & ((column >= 0) & (column < width))[
         :, None, None, :
     ]
-    source = (
-        row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
-    )  # [n, h, w]
+    # [n, h, w]
+    source = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
     moved = (
         images.flatten(2)
         .gather(2, source.flatten(1)[:, None].expand(-1, images.shape[1], -1))
@@ -462,5 +463,6 @@ def translate(images: Tensor, offsets: Tensor) -> Tensor:
 def _check_images(images: Tensor) -> None:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
-            f"images are {images.dtype} of shape {tuple(images.shape)}: expected torch.uint8 [n, c, h, w] with c = 1 or 3"
+            f"images are {images.dtype} of shape {tuple(images.shape)}: expected torch.uint8 [n, "
+            "c, h, w] with c = 1 or 3"
         )

@@ -89,12 +89,14 @@ def _suite() -> Any:
     """dm_control.suite, once it is known to draw; Unavailable otherwise."""
     if importlib.util.find_spec("dm_control") is None:
         raise Unavailable(
-            "dm_control is not installed: `pip install dm-control==1.0.50 mujoco==3.17.0`, or this project's extra `control`"
+            "dm_control is not installed: `pip install dm-control==1.0.50 mujoco==3.17.0`, or this "
+            "project's extra `control`"
         )
     if "MUJOCO_GL" not in os.environ:
         if not (found := _backend()):
             raise Unavailable(
-                "no frame can be rendered: neither EGL nor OSMesa works here; install one (libegl1 and libgl1-mesa-dri, or libosmesa6)"
+                "no frame can be rendered: neither EGL nor OSMesa works here; install one (libegl1 "
+                "and libgl1-mesa-dri, or libosmesa6)"
             )
         os.environ["MUJOCO_GL"] = found  # worker processes inherit it and need not try
     try:
@@ -102,9 +104,8 @@ def _suite() -> Any:
         from absl import logging
         from dm_control import suite
 
-        logging.set_verbosity(
-            logging.ERROR
-        )  # it warns of a deprecated attribute in the suite's own models
+        # it warns of a deprecated attribute in the suite's own models
+        logging.set_verbosity(logging.ERROR)
         suite.load("cartpole", "swingup").physics.render(8, 8)
     except Exception as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -246,7 +247,8 @@ def random_episodes(
     """
     if steps * task_named(name).repeat > STEPS:
         raise ValueError(
-            f"an episode of {name} has {STEPS // task_named(name).repeat} actions, not {steps}; ask for fewer steps"
+            f"an episode of {name} has {STEPS // task_named(name).repeat} actions, not {steps}; "
+            "ask for fewer steps"
         )
     world, draws = make(name, shrink=shrink), np.random.default_rng(seed)
     frames, states = [], []
@@ -272,9 +274,8 @@ def random_crop(frames: Tensor, size: int, generator: torch.Generator) -> Tensor
     """
     room = _room(frames, size)
     top, left = torch.randint(room + 1, (2, len(frames)), generator=generator, device=frames.device)
-    windows = frames.unfold(2, size, 1).unfold(
-        3, size, 1
-    )  # a view [n, c, room + 1, room + 1, size, size]
+    # a view [n, c, room + 1, room + 1, size, size]
+    windows = frames.unfold(2, size, 1).unfold(3, size, 1)
     return windows[torch.arange(len(frames), device=frames.device), :, top, left]
 
 
@@ -287,7 +288,8 @@ def _room(frames: Tensor, size: int) -> int:
     height, width = frames.shape[-2:]
     if height != width or not 0 < size <= height:
         raise ValueError(
-            f"cannot crop {size} pixels from frames of {height} x {width}; they must be square and as large"
+            f"cannot crop {size} pixels from frames of {height} x {width}; they must be square and "
+            "as large"
         )
     return height - size
 
@@ -322,12 +324,10 @@ class Replay:
         self.frames = torch.zeros(capacity, 3, size, size, dtype=torch.uint8, device=device)
         self.action = torch.zeros(capacity, actions, device=device)
         self.reward, self.discount = torch.zeros(2, capacity, device=device)
-        self.age = torch.zeros(
-            capacity, dtype=torch.long, device=device
-        )  # frames since the episode's first
-        self.usable = torch.zeros(
-            capacity, device=device
-        )  # 1 where a transition starts whose frames are all there
+        # frames since the episode's first
+        self.age = torch.zeros(capacity, dtype=torch.long, device=device)
+        # 1 where a transition starts whose frames are all there
+        self.usable = torch.zeros(capacity, device=device)
         self.next = 0
 
     def begin(self, frame: Tensor) -> None:
@@ -351,9 +351,8 @@ class Replay:
         capacity, at = len(self.frames), self.next
         self.frames[at] = frame.to(self.frames.device)
         self.age[at] = self._last_age = age
-        for ahead in range(
-            STACK
-        ):  # this frame, and the older ones whose stacks reach back to what was here
+        # this frame, and the older ones whose stacks reach back to what was here
+        for ahead in range(STACK):
             self.usable[(at + ahead) % capacity] = 0.0
         self.next = (at + 1) % capacity
 

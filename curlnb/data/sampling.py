@@ -75,7 +75,8 @@ def held_out(labels: Tensor, fraction: float, seed: int, what: str) -> Tensor:
     """
     if not 0 < fraction < 1:
         raise DataError(
-            f"fraction is {fraction}, but must lie between 0 and 1: 0.2 holds out a fifth of each class"
+            f"fraction is {fraction}, but must lie between 0 and 1: 0.2 holds out a fifth of each "
+            "class"
         )
     labels = labels.cpu()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))

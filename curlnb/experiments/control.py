@@ -365,14 +365,8 @@ class _SoFar:
     episode: int = 0
 
 
-REPLAYED = (
-    "frames",
-    "action",
-    "reward",
-    "discount",
-    "age",
-    "usable",
-)  # the tensors of a replay buffer
+# the tensors of a replay buffer
+REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")
 
 
 def _state(

@@ -42,7 +42,8 @@ class NodeContrast:
             self.tau_plus != 0 or self.weight_clip != "rescale" or self.weight_sign != 1
         ):
             raise ValueError(
-                "objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign are built in; leave them out"
+                "objective 'released' takes beta only: its tau_plus, weight_clip and weight_sign "
+                "are built in; leave them out"
             )
 
 
@@ -74,7 +75,8 @@ def infograph(
     smallest = int(torch.bincount(data.labels).min())
     if smallest < folds:
         raise ValueError(
-            f"{dataset} has a class with {smallest} graphs, and {folds} folds need {folds} of each; use fewer folds"
+            f"{dataset} has a class with {smallest} graphs, and {folds} folds need {folds} of "
+            "each; use fewer folds"
         )
     parts = batches(data, optimisation.batch, seed)
     model = InfoGraph(data.x.shape[1], width, layers).to(run.device)

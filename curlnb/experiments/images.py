@@ -75,7 +75,8 @@ class Pairing:
         check_known("positives", self.positives, POSITIVES)
         if not callable(self.augmentation) and self.augmentation != "simclr":
             raise ValueError(
-                f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function (images, generator) -> images"
+                f"augmentation {self.augmentation!r} is unknown; use 'simclr' or a function "
+                "(images, generator) -> images"
             )
 
 

@@ -230,9 +230,8 @@ def fresh_block_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Ten
     """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative:
     [blocks, k, b + 1, d].
     """
-    unlike = (
-        leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)
-    )  # [blocks, b + 1, k, d]
+    # [blocks, b + 1, k, d]
+    unlike = leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)
     return losses.curl_loss(
         z.flatten(0, 1), leave_one_out(z).flatten(0, 1), unlike.flatten(0, 1), kind
     ).mean()
@@ -346,9 +345,8 @@ def sampled_similarities(
         .long()
         .minimum(size - 1)
     )
-    positive = index.order[
-        index.first[labels[anchor], None] + step
-    ]  # [m, draws]; x itself is one of its class
+    # [m, draws]; x itself is one of its class
+    positive = index.order[index.first[labels[anchor], None] + step]
     negative = torch.randint(
         n, (len(anchor), draws * negatives), generator=generator, device=device
     )
@@ -368,9 +366,8 @@ def mean_loss(drawn: Similarities, kind: str) -> float:
     about 0.002 for losses near 1.
     """
     if kind == "hinge":
-        value = (1 + drawn.far.amax(2)[:, None] - drawn.close[:, :, None]).clamp_min(
-            0
-        )  # [m, draws, draws]
+        # [m, draws, draws]
+        value = (1 + drawn.far.amax(2)[:, None] - drawn.close[:, :, None]).clamp_min(0)
     else:
         value = F.softplus(drawn.far.logsumexp(2)[:, None] - drawn.close[:, :, None]) / math.log(2)
     return round(float(value.mean((1, 2)).mean()), 6)
@@ -380,9 +377,8 @@ def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -
     """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow,
     whatever scale training left it with.
     """
-    generator = torch.Generator(features.device).manual_seed(
-        seed
-    )  # the same triples for every kind, and at every scale
+    # the same triples for every kind, and at every scale
+    generator = torch.Generator(features.device).manual_seed(seed)
     close, far = sampled_similarities(features, labels, negatives=1, generator=generator, draws=4)
     return min(
         mean_loss(Similarities(4.0**power * close, 4.0**power * far), kind)
@@ -411,5 +407,6 @@ def _check(blocks: LatentBlocks, labels: Tensor, batch: int) -> None:
     least = int(torch.bincount(labels[sampling.subset(labels, blocks.share, 0)]).min())
     if blocks.method == "curl" and least < size:
         raise ValueError(
-            f"a class has {least} training samples, a block needs {size}: use a smaller block or a larger share"
+            f"a class has {least} training samples, a block needs {size}: use a smaller block or a "
+            "larger share"
         )

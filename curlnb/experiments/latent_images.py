@@ -51,9 +51,8 @@ def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.
     """
     if encoder == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    body, dim = own_parts.make_encoder(
-        encoder, shape[0], shape[1]
-    )  # vgg16 ends in its 512 x 100 layer already
+    # vgg16 ends in its 512 x 100 layer already
+    body, dim = own_parts.make_encoder(encoder, shape[0], shape[1])
     return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(
         memory_format=torch.channels_last
     )  # type: ignore[call-overload]

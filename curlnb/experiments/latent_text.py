@@ -191,7 +191,8 @@ def consecutive(texts: datasets.Texts, size: int) -> Tensor:
 def _sentiment(texts: datasets.Texts) -> Tensor:
     if texts.sentiment is None:
         raise ValueError(
-            f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a dataset like 'imdb'"
+            f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a "
+            "dataset like 'imdb'"
         )
     return texts.sentiment
 
@@ -200,7 +201,8 @@ def text_world(fit: datasets.Texts, held_out: datasets.Texts, words: int | None)
     """Articles as latent classes."""
     if fit.classes != held_out.classes and not environment.dry():
         raise ValueError(
-            f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same articles"
+            f"{fit.name} ({fit.split}) and {held_out.name} ({held_out.split}) do not hold the same "
+            "articles"
         )
     texts = {"train": fit, "test": held_out}
 

@@ -48,7 +48,8 @@ class Queue:
         mixed, hardest = self.mixed + self.mixed_with_query, self.mix_hardest
         if not 0 <= self.momentum < 1:
             raise ValueError(
-                f"momentum is {self.momentum}: the key network needs one in [0, 1); 1 would never move it"
+                f"momentum is {self.momentum}: the key network needs one in [0, 1); 1 would never "
+                "move it"
             )
         if min(hardest, self.mixed, self.mixed_with_query) < 0 or (
             mixed and not 1 <= hardest <= self.queue
@@ -128,7 +129,8 @@ def moco_v2(
     if loss.queue < optimisation.batch:
         least = optimisation.batch
         raise ValueError(
-            f"queue is {loss.queue}, smaller than a batch of {least}, which would overwrite itself: give it {least} or more"
+            f"queue is {loss.queue}, smaller than a batch of {least}, which would overwrite "
+            f"itself: give it {least} or more"
         )
     channels, height, width = pictures.images.shape[1:]
     groups = limited(architecture, bn_groups=2).bn_groups or 1
@@ -242,9 +244,10 @@ def mixed_negatives(
     count, device = len(q), q.device
 
     def draw(n: int) -> Tensor:
+        # [B, n, d]
         return keys[
             top.gather(1, torch.randint(hardest, (count, n), generator=generator, device=device))
-        ]  # [B, n, d]
+        ]
 
     a = torch.rand(count, mixed, 1, generator=generator, device=device)
     b = torch.rand(count, mixed_with_query, 1, generator=generator, device=device) / 2

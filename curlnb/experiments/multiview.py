@@ -23,9 +23,8 @@ from curlnb.runs.training import Accelerated, train
 BANK_MOMENTUM = (
     0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
 )
-FLOORS = tuple(
-    (t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1)
-)  # (t, tau+) at which the trained model's floor is measured
+# (t, tau+) at which the trained model's floor is measured
+FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))
 
 # sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it
 # is.
@@ -176,7 +175,8 @@ def cmc(
     channels, height, width = pictures.images.shape[1:]
     if channels != 3:
         raise ValueError(
-            f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, three channels"
+            f"{pictures.name} has {channels} channel: contrastive multiview coding needs colour, "
+            "three channels"
         )
     optimisation, loss, crops = (
         limited(optimisation, batch=4),
@@ -275,9 +275,8 @@ def from_bank(
     found = []
     with torch.autocast(light.device.type, enabled=False):
         for anchor, other in ((light, kept[1]), (colour, kept[0])):
-            scores = (
-                anchor @ other.T
-            )  # [B, n]: one product is cheaper than gathering K rows for every anchor
+            # [B, n]: one product is cheaper than gathering K rows for every anchor
+            scores = anchor @ other.T
             found.append((scores.gather(1, samples[:, None])[:, 0], scores.gather(1, drawn)))
     return found[0], found[1]
 

@@ -56,14 +56,16 @@ def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tupl
     made = part(channels)
     if not isinstance(made, nn.Module):
         raise ValueError(
-            f"encoder {_name(part)}({channels}) gives a {type(made).__name__}: it must give a torch.nn.Module"
+            f"encoder {_name(part)}({channels}) gives a {type(made).__name__}: it must give a "
+            "torch.nn.Module"
         )
     with torch.no_grad():
         seen = made.eval()(torch.zeros(2, channels, size, size))
     made.train()
     if not isinstance(seen, Tensor) or seen.dim() != 2 or len(seen) != 2:
         raise ValueError(
-            f"encoder {_name(part)} gives {_shape(seen)} for 2 images: it must give features [n, d], here [2, d]"
+            f"encoder {_name(part)} gives {_shape(seen)} for 2 images: it must give features [n, "
+            "d], here [2, d]"
         )
     return made, seen.shape[1]
 
@@ -90,7 +92,8 @@ def check_bare(tau_plus: float, beta: float) -> None:
     """An objective of one's own comes without the settings of the others."""
     if tau_plus or beta:
         raise ValueError(
-            f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: leave them out"
+            f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: "
+            "leave them out"
         )
 
 
@@ -99,7 +102,8 @@ def losses_of(part: Objective, pos: Tensor, neg: Tensor) -> Tensor:
     found = part(pos, neg)
     if not isinstance(found, Tensor) or found.shape != pos.shape:
         raise ValueError(
-            f"objective {_name(part)} gives {_shape(found)}: it must give the loss of each anchor, [{len(pos)}]"
+            f"objective {_name(part)} gives {_shape(found)}: it must give the loss of each anchor, "
+            f"[{len(pos)}]"
         )
     return found
 

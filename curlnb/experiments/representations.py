@@ -149,9 +149,8 @@ def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
     """
     from sklearn.manifold import TSNE
 
-    x = (
-        nn.functional.normalize(features, dim=1).double().cpu().numpy()
-    )  # on the sphere, Euclid's distance orders as the cosine does
+    # on the sphere, Euclid's distance orders as the cosine does
+    x = nn.functional.normalize(features, dim=1).double().cpu().numpy()
     steps, start = (1000, "pca") if len(x) >= 50 else (250, "random")
     tsne = TSNE(
         perplexity=min(perplexity, (len(x) - 1) / 3), init=start, random_state=seed, max_iter=steps
@@ -267,9 +266,10 @@ def hardest_negatives(
                 for beta in BETAS
             ]
         )
+        # [2 + betas, drawn]
         found.append(
             torch.stack([false.gather(1, top).mean(1), false.sum(1) / (drawn - 1), *weight])
-        )  # [2 + betas, drawn]
+        )
         if not examples:
             own = labels[batch]
             chosen = [int((own == label).nonzero()[0]) for label in own.unique().tolist()][

@@ -225,7 +225,8 @@ def columns(
     """
     if diagonal not in ("out", "zero") or sibling not in ("out", "in"):
         raise ValueError(
-            f"diagonal must be 'out' or 'zero' and sibling 'out' or 'in', not {diagonal!r} and {sibling!r}"
+            f"diagonal must be 'out' or 'zero' and sibling 'out' or 'in', not {diagonal!r} and "
+            f"{sibling!r}"
         )
     size = len(own)
     place = torch.arange(size, device=own.device)
@@ -308,11 +309,13 @@ def batches_of(count: int, batch: int) -> int:
     """
     if batch < 4:
         raise ValueError(
-            f"a batch of {batch} consecutive sentences is too small: two neighbours and a negative need 4"
+            f"a batch of {batch} consecutive sentences is too small: two neighbours and a negative "
+            "need 4"
         )
     if count < batch:
         raise ValueError(
-            f"the books have {count} sentences, fewer than a batch of {batch}: use a smaller batch or more books"
+            f"the books have {count} sentences, fewer than a batch of {batch}: use a smaller batch "
+            "or more books"
         )
     return count // batch
 

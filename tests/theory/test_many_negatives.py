@@ -9,19 +9,18 @@ import pytest
 import torch
 
 from curlnb.losses import curl_loss
-from curlnb.theory import many_negatives
+from curlnb.theory import many_negatives, vector_losses
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import KINDS, World, pair_losses, random_world, search
 from curlnb.theory.many_negatives import (
     collision_floor,
     collisions,
     expected_block_loss,
-    expected_loss,
     task_distribution,
     task_losses,
     theorem_b1,
-    vector_loss,
 )
+from curlnb.theory.vector_losses import expected_loss, vector_loss
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -80,7 +79,7 @@ def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
     """
     found = []
     for few in (100, 0):
-        monkeypatch.setattr(many_negatives, "_FEW_OUTCOMES", few)
+        monkeypatch.setattr(vector_losses, "_FEW_OUTCOMES", few)
         z, p = (
             (10 * normal(6, 4, seed=5)).requires_grad_(),
             (0.9 * torch.softmax(normal(3, 1, 4, seed=6), -1)).requires_grad_(),
