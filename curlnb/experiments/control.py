@@ -1,5 +1,6 @@
-"""Control from pixels: what contrastive features know of the simulator's state, and the agent of
-chuang2020, Section 5.4, Table 3.
+"""Control from pixels: what features know of the simulator's state, and the agent.
+
+Source: chuang2020, Section 5.4, Table 3.
 """
 
 import copy
@@ -37,16 +38,19 @@ PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)  # of the readout, pe
 
 
 def _simulator(parameters: dict[str, Any]) -> str:
-    """Stands for the data's digest: frames are a function of the simulator's version, the task and
-    seeds.
+    """Serves as the digest of the data: the simulator's versions.
+
+    Frames are a function of these, the task and seeds.
     """
     return "noise" if environment.dry() else "dm-control 1.0.50, mujoco 3.17.0"
 
 
 @dataclass(frozen=True)
 class CropContrast:
-    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1):
-    `sac.bilinear_loss`'s; sphere_floor: its floor is "sphere", else 0.
+    """The contrastive loss of crops.
+
+    tau_plus in [0, 1), positives (M, at least 1): as in `sac.bilinear_loss`; sphere_floor: its
+    floor is "sphere", else 0. ValueError for positives below 1.
     """
 
     tau_plus: float = 0.0
@@ -64,8 +68,10 @@ class CropContrast:
 
 @dataclass(frozen=True)
 class FrameEncoder:
-    """What reads frames. filters, of each of `layers` convolutions; features: the length of what
-    they give; shrink: of the frames (`control_frames.Environment`).
+    """The encoder of frames.
+
+    filters: of each of `layers` convolutions; features: length of the output; shrink: of the frames
+    (`control_frames.Environment`).
     """
 
     filters: int = 32
@@ -75,7 +81,7 @@ class FrameEncoder:
 
     @property
     def size(self) -> int:
-        """Of the crops, in pixels."""
+        """Width of the crops, in pixels."""
         return CROP // self.shrink
 
     def convolutions(self) -> Convolutions:
@@ -84,8 +90,9 @@ class FrameEncoder:
 
 @dataclass(frozen=True)
 class Beginnings:
-    """Beginnings of episodes of a random policy, the same for every seed. episodes: that are
-    trained on; held_out: that are tested on; steps: actions of each.
+    """The first steps of episodes under a random policy, the same for every seed.
+
+    episodes: for training; held_out: for evaluation; steps: actions in each.
     """
 
     episodes: int = 100
@@ -94,7 +101,7 @@ class Beginnings:
 
 
 class _WithMomentum(nn.Module):
-    """Encoder, momentum copy and bilinear form, so that a checkpoint holds all."""
+    """Encoder, momentum copy and bilinear form in one module, for checkpoints."""
 
     def __init__(self, encoder: PixelEncoder, features: int) -> None:
         super().__init__()
@@ -115,14 +122,14 @@ def representation(
     optimisation: Optimisation = Optimisation(epochs=5, batch=64, weight_decay=0.0),
     encoder_rate: float = 0.05,
 ) -> dict[str, Any]:
-    """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then
-    read the state out linearly.
+    """Train the agent's encoder by the contrastive loss alone, then predict the state linearly.
 
-    The seed draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained.
-    encoder_rate: of the momentum copy. The readout is ridge regression with its penalty chosen on
-    the training episodes; it sees centre crops. Returns r2, r2_positions, r2_velocities: the share
-    of the variance of the held-out states that is explained, coordinates scaled to variance 1 (see
-    `explained`); if trained, loss and clamped of the last epoch.
+    Training uses frames of a random policy; the seed draws initial weights, batches and crops.
+    epochs = 0 leaves the encoder untrained. encoder_rate: of the momentum copy. The predictor is
+    ridge regression with its penalty chosen on the training episodes; it takes centre crops.
+    Returns r2, r2_positions, r2_velocities: the share of the variance of the held-out states that
+    is explained, coordinates scaled to variance 1 (see `explained_variance`); if trained, loss and
+    clamped of the last epoch.
     """
     frames, optimisation = (
         limited(frames, episodes=3, steps=6, held_out=2),
@@ -181,9 +188,7 @@ def frame_features(
     device: torch.device,
     batch: int = 200,
 ) -> Tensor:
-    """Features of all observations, their centre cropped to `size`, [observations, features] on the
-    CPU.
-    """
+    """Features of all observations, centre-cropped to `size`: [observations, features], on the CPU."""
     encoder.eval()
     pieces = torch.arange(len(part)).split(batch)
     return torch.cat(
@@ -197,13 +202,13 @@ def frame_features(
 def explained(
     train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5
 ) -> float:
-    """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y
-    [n, s] explains; at most 1.
+    """The share of the variance of test_y that a ridge regression explains (R^2); at most 1.
 
-    Coordinates of y are divided by their standard deviations on the test set, x by those on the
-    training set; 0 is the test set's mean. Coordinates that hardly move there (standard deviation
-    below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of the training
-    set, so that frames of an episode, which resemble each other, are left out together.
+    train_x: [n, d]; train_y: [n, s]; test_x: [m, d]; test_y: [m, s]. Coordinates of y are divided
+    by their standard deviations on the test set, x by those on the training set; predicting the
+    test set's mean gives 0. Coordinates that hardly move there (standard deviation below 1e-4) are
+    left out. The penalty is chosen on `folds` consecutive parts of the training set, so that frames
+    of an episode, which resemble each other, are left out together.
     """
     scale = test_y.double().std(0, correction=0)
     moves = scale > 1e-4
@@ -220,8 +225,9 @@ def explained(
 
 
 def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """Predictions at `at` [m, d] of ridge regressions with an intercept, one a penalty (times the
-    number of samples): [penalties, m, s].
+    """Predictions of ridge regressions with an intercept, one per penalty: [penalties, m, s].
+
+    x: [n, d], y: [n, s], at: [m, d]. Penalties are per sample.
     """
     u, s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)
     shrunk = s / (s.square() + len(x) * PENALTIES[:, None])  # [penalties, r]
@@ -230,12 +236,12 @@ def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Practice:
-    """How long the agent acts, learns and is measured.
+    """How long the agent acts, learns and is evaluated.
 
     environment_steps: of the simulator (actions times the task's repeat); evaluate_every: simulator
     steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's
-    mean; initial: random actions before learning begins; batch: transitions an update; capacity:
-    frames of the replay buffer.
+    mean; initial: random actions before learning begins; batch: transitions per update; capacity:
+    frames in the replay buffer.
     """
 
     environment_steps: int = 100_000
@@ -261,12 +267,12 @@ def curl_sac(
     """Train the agent on a task, from pixels.
 
     contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The
-    learning rate is the task's (`control_frames.TASKS`). A killed run goes on from the end of an
-    episode.
-    Returns, as shares of the largest possible return 1,000: score (of the last evaluation),
-    score_curve, training_curve (an episode each, of the policy's random actions) and random (a
-    random policy's, on the evaluation's episodes); steps_curve, the simulator steps of score_curve;
-    clamped, the mean share of anchors on the floor over the last tenth of the updates.
+    learning rate is the task's (`control_frames.TASKS`). A killed run resumes from the end of an
+    episode. Returns, as shares of the largest possible return 1,000: score (of the last
+    evaluation), score_curve, training_curve (one value per episode, of the policy's random actions)
+    and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps
+    of score_curve; clamped, the mean share of anchors on the floor over the last tenth of the
+    updates.
     """
     few = 12 * control_frames.task_named(task).repeat
     practice = limited(
@@ -353,8 +359,9 @@ def curl_sac(
 
 @dataclass
 class _SoFar:
-    """Where an agent's training stands at the end of an episode: scores and the simulator steps of
-    each, returns, actions and episodes.
+    """The progress of an agent's training at the end of an episode.
+
+    scores, and the simulator steps `at` each of them; returns, actions and episodes.
     """
 
     random: float
@@ -377,8 +384,9 @@ def _state(
     generator: torch.Generator,
     draws: Any,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything that decides the rest of a training, between two episodes, as tensors and JSON. An
-    episode follows from its seed.
+    """Everything that determines the rest of a training, between two episodes, as tensors and JSON.
+
+    An episode follows from its seed.
     """
     tensors = {f"agent/{name}": tensor for name, tensor in learner.agent.state_dict().items()}
     for name, optimizer in learner.optimizers.items():
@@ -405,7 +413,7 @@ def _restore(
     generator: torch.Generator,
     draws: Any,
 ) -> list[Tensor]:
-    """Put everything back as `_state` found it. Returns the shares on the floor so far."""
+    """Restore what `_state` saved. Returns the shares on the floor so far."""
     learner.agent.load_state_dict(
         {name.removeprefix("agent/"): t for name, t in tensors.items() if name.startswith("agent/")}
     )
@@ -433,8 +441,9 @@ def _learn(
     generator: torch.Generator,
     loss: CropContrast | None,
 ) -> dict[str, Tensor]:
-    """One update of everything; the query of the contrastive loss is the critics' crop, its keys
-    are others.
+    """One update of all parts.
+
+    The query of the contrastive loss is the critics' crop, its keys are others.
     """
 
     def crop(frames: Tensor) -> Tensor:
@@ -451,7 +460,10 @@ def _learn(
 
 
 def play(world: control_frames.Environment, policy: Any, seed: int) -> float:
-    """The return of one episode. policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action."""
+    """The return of one episode.
+
+    policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action.
+    """
     frame, over, total = world.reset(seed), False, 0.0
     stack = [frame] * STACK
     while not over:
