@@ -187,7 +187,7 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
             seen.append(
                 samples
                 if index is None
-                else sampling.similar(index, images.labels, samples, generator)
+                else sampling.positives(index, images.labels, samples, generator)
             )
         z = embed(seen).chunk(training.views)
         value, clamped = objective_loss(training, z, groups_of_labels[samples], generator, done)

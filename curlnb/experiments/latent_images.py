@@ -62,7 +62,7 @@ def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.
 
 
 @dataclass(frozen=True)
-class Moves:
+class ShiftAndFlip:
     """Augmentation of the training images, the same for every method.
 
     arora2019 mentions none. shift: each image is moved by up to that many pixels in each direction;
@@ -81,7 +81,7 @@ def curl(
     dataset: str | OwnDataset = "quickdraw-mini",
     evaluate_on: str = "test",
     encoder: str | MakeEncoder = "small",
-    moved: Moves = Moves(),
+    moved: ShiftAndFlip = ShiftAndFlip(),
     blocks: LatentBlocks = LatentBlocks(),
     optimisation: Accelerated = Accelerated(epochs=20, batch=250, weight_decay=0.0),
     measures: Measures = Measures(),
@@ -108,7 +108,9 @@ def curl(
     )
 
 
-def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves) -> LatentWorld:
+def image_world(
+    fit: datasets.Dataset, held_out: datasets.Dataset, moved: ShiftAndFlip
+) -> LatentWorld:
     """Both image sets as a `LatentWorld`, normalised once, channels last, on their device.
 
     Training images are cut from the set padded by reflection.

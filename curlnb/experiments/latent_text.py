@@ -36,7 +36,7 @@ METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
 
 
 @dataclass(frozen=True)
-class Reader:
+class SentenceEncoder:
     """How a sentence is represented.
 
     encoder: "gru", a bidirectional GRU of `hidden` states per direction with dropout of the share
@@ -65,7 +65,7 @@ def curl(
     seed: int,
     dataset: str = "wiki-mini",
     evaluate_on: str = "test",
-    reader: Reader = Reader(),
+    reader: SentenceEncoder = SentenceEncoder(),
     blocks: LatentBlocks = LatentBlocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=12, batch=640, weight_decay=0.0),
     measures: Measures = Measures(),
@@ -111,7 +111,7 @@ def reviews(
     dataset: str = "imdb-mini",
     train_on: str | None = None,
     evaluate_on: str = "test",
-    reader: Reader = Reader(),
+    reader: SentenceEncoder = SentenceEncoder(),
     blocks: Blocks = Blocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=4, batch=640, weight_decay=0.0),
 ) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _texts(
     return datasets.load_text(name, split, device, vectors=vectors)
 
 
-def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
+def _model(reader: SentenceEncoder, texts: datasets.Texts) -> tuple[nn.Module, int]:
     if reader.encoder != "gru":
         vectors = texts.vectors
         if reader.encoder == "mean_centred":
@@ -269,7 +269,7 @@ def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
     return model, model.dim
 
 
-def _check(reader: Reader, method: str) -> None:
+def _check(reader: SentenceEncoder, method: str) -> None:
     check_known("method", method, METHODS)
     if reader.encoder != "gru" and method != "untrained":
         raise ValueError(

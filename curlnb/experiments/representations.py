@@ -42,7 +42,7 @@ class Pictures:
 
 
 @experiment(name="representations.look", data=image_data.digest, training=images.fit)
-def look(
+def visualise(
     run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()
 ) -> dict[str, Any]:
     """Train an encoder by `images.fit`, then measure and picture the evaluation split's embeddings.
