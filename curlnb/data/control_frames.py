@@ -371,8 +371,7 @@ class Replay:
         return int(self.usable.sum())
 
     def stack(self, slots: Tensor) -> Tensor:
-        """Observations that end at `slots` [n]; an episode begins with copies of its first frame.
-        """
+        """Observations that end at `slots` [n]; episodes begin with copies of the first frame."""
         back = torch.arange(STACK - 1, -1, -1, device=slots.device)
         back = torch.minimum(back, self.age[slots][:, None])
         return self.frames[(slots[:, None] - back) % len(self.frames)].flatten(1, 2)
