@@ -26,7 +26,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        gradient = gradient.contiguous()
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient)
         return gradient[dist.get_rank()]
 

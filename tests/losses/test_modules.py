@@ -145,16 +145,17 @@ from test_modules import CASES, LABELS, raw
 rank, ranks, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
 found = {}
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 4).double())
 for case, make in CASES.items():
     for tile in (None, 5):
-        torch.manual_seed(0)
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 4).double())
+        model.zero_grad()
         own = [x.detach().chunk(ranks)[rank] for x in raw(size=6 if ranks == 3 else 8)]
         labels = LABELS[: ranks * len(own[0])].chunk(ranks)[rank]
         loss = make(gather=True, tile=tile)(*map(model, own), labels=labels)
         loss.backward()
         dist.all_reduce(loss := loss.detach() / ranks)
-        found[case, tile] = [loss, *(p.grad for p in model.parameters())]
+        found[case, tile] = [loss, *(p.grad.clone() for p in model.parameters())]
 try:
     CASES["hard"](gather=True)(*(x[: 2 + rank] for x in raw()))
 except ValueError as error:
@@ -174,9 +175,13 @@ def test_processes_that_gather_give_the_loss_and_gradient_of_one(ranks, tmp_path
         )
         for rank in range(ranks)
     ]
-    for process in started:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+    try:
+        for process in started:
+            _, said = process.communicate(timeout=300)
+            assert process.returncode == 0, said
+    finally:
+        for process in started:
+            process.kill()
     for rank in range(ranks):
         found = torch.load(tmp_path / f"meet.{rank}")
         shapes = ", ".join(re.escape(f"[{2 + other}, 5]") for other in range(ranks))
