@@ -104,6 +104,20 @@ def test_what_a_family_lacks_is_named():
         assert said in "; ".join(lacks(family, id, served, every))
 
 
+def test_a_family_takes_the_settings_of_another_and_repeats_its_arms(tmp_path, monkeypatch):
+    path = tmp_path / "families.toml"
+    path.write_text(
+        """
+        a = { common = { epochs = 1, lr = 0.1 }, arms = { x = {} } }
+        b = { like = "a", common = { lr = 0.2 }, arms = { x = { beta = 1 } }, each = { t = [0.5, 1.0] } }
+        """
+    )
+    monkeypatch.setattr(run, "FAMILIES", path)
+    found = run.families()["b"]
+    assert found["common"] == {"epochs": 1, "lr": 0.2}
+    assert found["arms"] == {"x at 0.5": {"beta": 1, "t": 0.5}, "x at 1": {"beta": 1, "t": 1.0}}
+
+
 def test_the_arms_of_a_seed_come_together_and_some_end_earlier():
     family = {
         "on": {"dataset": ["x", "y"]},

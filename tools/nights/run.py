@@ -23,11 +23,18 @@ FAMILIES = Path(__file__).with_name("families.toml")
 
 
 def families() -> dict[str, dict[str, Any]]:
-    """By name, each with the settings of the family that it is `like`."""
+    """By name, with the settings of the family that each is `like`, and all arms."""
     found: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES.read_text())
     for family in found.values():
         common = found[family["like"]]["common"] if "like" in family else {}
         family["common"] = common | family.get("common", {})
+        for parameter, values in family.get("each", {}).items():
+            arms = family["arms"].items()
+            family["arms"] = {
+                f"{arm} at {value:g}": of | {parameter: value}
+                for value in values
+                for arm, of in arms
+            }
     return found
 
 
