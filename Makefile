@@ -7,9 +7,11 @@ CHANGE ?=
 EXPERIMENTS ?=
 
 BIN = .venv/bin
+CPU = $(if $(CURLNB_TORCH_BACKEND),--torch-backend $(CURLNB_TORCH_BACKEND))
+LOCKED = notebooks graphs control cluster course docs dev
 RUN = $(BIN)/python -m curlnb
 
-.PHONY: help setup reproduce test bench data report site course lab clean reference restamp lock
+.PHONY: help setup reproduce test oldest bench data report site course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
 # With these, a hundred processes would compile torch anew, or find other packages than the locked.
@@ -33,6 +35,13 @@ test: setup          ## style, types, unit tests, every notebook on the referenc
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval-lax \
 		-p no:cacheprovider tests notebooks
+
+oldest: setup        ## test the losses, encoders and evaluation with the oldest torch that they support
+	$(BIN)/python -m uv venv --quiet --allow-existing --python 3.11 results/oldest
+	$(BIN)/python -m uv pip install --quiet --python results/oldest $(CPU) torch==2.4.1 torchvision==0.19.1 "numpy<2.3" \
+		scikit-learn scipy pandas threadpoolctl pytest hypothesis
+	PYTHONPATH=. OMP_NUM_THREADS=1 results/oldest/bin/python -m pytest --noconftest -p no:cacheprovider \
+		tests/losses tests/evaluation/test_evaluation.py tests/models/test_encoders.py
 
 bench: setup         ## measure speed as ratios in one run
 	@$(BIN)/python tools/bench/bench.py $(PROFILE)

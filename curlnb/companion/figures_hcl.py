@@ -39,7 +39,7 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
         )
         axis.view_init(*view)
         axis.axis("off")
-    figure.get_layout_engine().set(wspace=0, w_pad=0)
+    figure.set_layout_engine("constrained", wspace=0, w_pad=0)
     return figure
 
 
@@ -146,7 +146,7 @@ def similarities_over(
     base): filled the arm, outlined the base.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
-    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.look` returns
+    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise` returns
     them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()

@@ -3,6 +3,7 @@ their gap.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,8 @@ COLOURS = {
     "untrained": "#949494",
 }
 LIMIT, QUIET = "#c1272d", "0.45"  # what a theorem allows, and what stands aside
-PUBLISHED = dict(marker="*", markersize=15, color="none", markeredgecolor="black")
-INDEPENDENT = dict(marker="|", markersize=13, markeredgewidth=2, color="#7b5ea7")
+PUBLISHED: dict[str, Any] = dict(marker="*", markersize=15, color="none", markeredgecolor="black")
+INDEPENDENT: dict[str, Any] = dict(marker="|", markersize=13, markeredgewidth=2, color="#7b5ea7")
 
 
 def colour(arm: str) -> str:
@@ -73,7 +74,9 @@ def paired_gains(
     if any(independent.values()):
         marks.append(Line2D([], [], linestyle="none", label="independent re-runs", **INDEPENDENT))
     if len(marks) > 1:
-        place = dict(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks))
+        place: dict[str, Any] = dict(
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks)
+        )
         axis.legend(handles=marks, frameon=False, **place)
 
 

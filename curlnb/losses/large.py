@@ -96,7 +96,7 @@ def loss_against_all(
         each = {k: x[rows] if isinstance(x, Tensor) and x.dim() else x for k, x in options.items()}
         scores, positives = anchors[rows] @ flat.T, plus[rows]
         mask = counted(item[rows])
-        return contrastive_loss(positives[:, 0], scores, extra_pos=positives, mask=mask, **each)
+        return contrastive_loss(positives[:, 0], scores, extra_pos=positives, mask=mask, **each)  # type: ignore[arg-type]
 
     if tile is None:
         return loss(slice(None))

@@ -1,4 +1,4 @@
-"""What the environment says: where the checkout and the results are, how a notebook is being run."""
+"""What the environment says: where the checkout and the results are, how a notebook is run."""
 
 import contextlib
 import functools
@@ -261,6 +261,7 @@ def kept_in_memory(most: int) -> Callable[[Loader], Loader]:
 
     def decorate(load: Loader) -> Loader:
         kept = functools.lru_cache(most)(lambda _, *arguments: load(*arguments))
-        return functools.wraps(load)(lambda *arguments: kept(dry(), *arguments))  # type: ignore[return-value]
+        wrapped: Any = functools.wraps(load)(lambda *arguments: kept(dry(), *arguments))
+        return wrapped
 
     return decorate

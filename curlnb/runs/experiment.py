@@ -280,8 +280,8 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         hints |= {
             field: hint
             for field, hint in typing.get_type_hints(group).items()
-            if field in group.__dataclass_fields__
-        }  # type: ignore[attr-defined]
+            if field in vars(group)["__dataclass_fields__"]
+        }
     return hints
 
 

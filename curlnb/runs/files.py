@@ -75,7 +75,7 @@ def json_if_there(path: Path) -> dict[str, Any]:
 
 
 def seal(value: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A JSON object with its schema, the place that it is written for, and the digest of all that."""
+    """A JSON object with its schema, the place that it is written for, and a digest of it all."""
     own = {**value, "place": place}
     return {**own, "schema": SCHEMA, "digest": _digest(json.dumps(own, sort_keys=True))}
 

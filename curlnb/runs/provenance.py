@@ -21,8 +21,8 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to
-    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others than this
-    project does.
+    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's
+    instructions where ONEDNN_MAX_CPU_ISA names others than this project does.
     """
     device = devices.default_device()
     precision, compiled, _ = devices.admitted(
@@ -109,7 +109,7 @@ def of_reference(profile: str) -> dict[str, Any]:
 
 @functools.cache
 def commit() -> str:
-    """The checkout's commit, with a plus where files differ from it; empty outside a git checkout."""
+    """The checkout's commit, with a plus where files differ from it; empty where there is none."""
     return git("describe", "--always", "--dirty=+", "--abbrev=12")
 
 

@@ -161,7 +161,8 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Iterable):
                 raise ValueError(
-                    f"{name} is {values!r}: a grid takes a list of values; what all runs have in common is {name}={values!r}"
+                    f"{name} is {values!r}: a grid takes a list of values; "
+                    f"what all runs have in common is {name}={values!r}"
                 )
         grid = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())

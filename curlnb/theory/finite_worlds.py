@@ -1,11 +1,11 @@
 """Finite worlds: the quantities in the theorems of arora2019, computed exactly.
 
-A finite world has C latent classes and P points; a representation is a table with one row a point.
-Every expectation is then a tensor contraction in float64: nothing is sampled, and all of it can be
-differentiated in rho, in the class distributions and in the representation, so that `search` can
-try to break an inequality by gradient ascent.
+A finite world has C latent classes and P points; a representation is a table with one row per
+point. Every expectation is then a tensor contraction in float64: nothing is sampled, and all of it
+can be differentiated in rho, in the class distributions and in the representation, so that `search`
+can try to break an inequality by gradient ascent.
 
-Leading batch dimensions are worlds of their own: rho [..., C], D [..., C, P], f [..., P, d].
+Leading batch dimensions are independent worlds: rho [..., C], D [..., C, P], f [..., P, d].
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class World:
     def __post_init__(self) -> None:
         if self.D.ndim < 2 or self.rho.shape != self.D.shape[:-1]:
             raise ValueError(
-                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] and [..., C, P]"
+                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] "
+                "and [..., C, P]"
             )
         for name, values in (("rho", self.rho), ("D", self.D)):
             total = values.detach().sum(-1)
@@ -51,7 +52,8 @@ class World:
                 total, torch.ones_like(total), atol=1e-6
             ):
                 raise ValueError(
-                    f"{name} is no probability distribution: its last dimension must be >= 0 and sum to 1"
+                    f"{name} is no probability distribution: its last dimension must be >= 0 and "
+                    "sum to 1"
                 )
 
 
@@ -66,30 +68,31 @@ def random_world(
 ) -> World:
     """A world with log-normal rho and D, in float64 on the generator's device.
 
-    spread: standard deviation of the logits; 0 makes every class the same, 5 or more nearly a point
-    each. uniform: True gives every class the same probability.
+    spread: standard deviation of the logits; 0 makes all classes equal, 5 or more puts each class
+    almost on one point. uniform: True gives every class the same probability.
     """
-    rho_logits = torch.randn(
-        *batch, classes, generator=generator, dtype=torch.float64, device=generator.device
-    )
-    D_logits = torch.randn(
-        *batch, classes, points, generator=generator, dtype=torch.float64, device=generator.device
-    )
-    return World(
-        torch.softmax(rho_logits * (not uniform), -1), torch.softmax(spread * D_logits, -1)
-    )
+    rho_logits = _normal(*batch, classes, generator=generator)
+    D_logits = _normal(*batch, classes, points, generator=generator)
+    rho = torch.softmax(rho_logits * (not uniform), -1)
+    return World(rho, torch.softmax(spread * D_logits, -1))
+
+
+def _normal(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
 
 
 def tau(rho: Tensor) -> Tensor:
-    """Probability that two independent classes are the same, sum_c rho_c^2 (arora2019, Section 4).
-    rho [..., C] -> [...].
+    """Probability that two independent classes are the same, sum_c rho_c^2. [..., C] -> [...].
+
+    Source: arora2019, Section 4.
     """
     return rho.square().sum(-1)
 
 
 def intraclass_deviation(world: World, f: Tensor) -> Tensor:
-    """s(f) = E_{c ~ nu}[ sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| ] with nu proportional to rho^2
-    (arora2019, Eq. 9). -> [...].
+    """The spread of classes s(f) = E_{c ~ nu}[ sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| ], [...].
+
+    nu is proportional to rho^2 (arora2019, Eq. 9). f: [..., P, d].
     """
     mean = world.D @ f  # [..., C, d]
     second = torch.einsum("...cx,...xi,...xj->...cij", world.D, f, f)
@@ -103,8 +106,9 @@ def intraclass_deviation(world: World, f: Tensor) -> Tensor:
 
 
 def loss(v: Tensor, kind: str) -> Tensor:
-    """The loss of one difference of scores, k = 1 (arora2019, Section 2): max(0, 1 - v) or log2(1 +
-    e^-v); l(0) = 1 for both.
+    """The loss of one difference of scores (k = 1): max(0, 1 - v) or log2(1 + e^-v). Elementwise.
+
+    Both are 1 at v = 0 (arora2019, Section 2). kind: one of KINDS, else ValueError.
     """
     check_kind(kind)
     return (1 - v).clamp_min(0) if kind == "hinge" else -F.logsigmoid(v) / math.log(2)
@@ -113,8 +117,9 @@ def loss(v: Tensor, kind: str) -> Tensor:
 def task_weights(rho: Tensor, tasks: str = "proportional") -> Tensor:
     """Probability of every ordered pair of distinct classes, [..., C, C] with a zero diagonal.
 
-    "proportional": as arora2019's Definition 2.2 draws tasks, rho_c rho_c' / (1 - tau).
-    "uniform": every pair alike, for which Lemma 4.3 fails unless rho is uniform too.
+    "proportional": as arora2019's Definition 2.2 draws tasks, rho_c rho_c' / (1 - tau). "uniform":
+    all pairs equally likely, for which Lemma 4.3 fails unless rho is uniform too. ValueError for
+    another word, and for a world of one class.
     """
     classes = rho.shape[-1]
     if classes < 2:
@@ -130,14 +135,13 @@ def task_weights(rho: Tensor, tasks: str = "proportional") -> Tensor:
 
 @dataclass(frozen=True)
 class PairLosses:
-    """The loss of every ordered pair of classes; each average of arora2019, Section 4, is a
-    weighted mean of these two matrices.
+    """The loss of every ordered pair of classes, for two kinds of classifier.
 
-    rho: [..., C].
-    contrastive: [..., C, C], E l(f(x).(f(x+) - f(x-))) with x, x+ ~ D_c and x- ~ D_c' in entry (c,
-    c'). mean_classifier: [..., C, C], E l(f(x).(mu_c - mu_c')) with x ~ D_c; its diagonal is l(0) =
-    1. Jensen's inequality makes `contrastive` the larger one, entry by entry: that is the whole of
-    Lemma 4.3.
+    Each average of arora2019, Section 4, is a weighted mean of these two matrices. rho: [..., C].
+    contrastive: [..., C, C], entry (c, c') is E l(f(x).(f(x+) - f(x-))) with x, x+ ~ D_c and x- ~
+    D_c'. mean_classifier: [..., C, C], E l(f(x).(mu_c - mu_c')) with x ~ D_c; its diagonal is l(0)
+    = 1. Jensen's inequality makes `contrastive` the larger one, entry by entry: that is the whole
+    of Lemma 4.3.
     """
 
     rho: Tensor
@@ -155,28 +159,26 @@ class PairLosses:
 
     @property
     def same_class(self) -> Tensor:
-        """L_un^= (Section 4.2): the negative comes from the anchor's own class. At least 1."""
+        """L_un^= (Section 4.2): the negative has the anchor's class. At least 1."""
         return (self.rho.square() * self.contrastive.diagonal(dim1=-2, dim2=-1)).sum(-1) / self.tau
 
     @property
     def different_class(self) -> Tensor:
-        """L_un^!= (Section 4.2): the negative comes from another class; L_un = tau L_un^= + (1 -
-        tau) L_un^!= (Eq. 8).
+        """L_un^!= (Section 4.2): the negative has another class.
+
+        Eq. 8: L_un = tau L_un^= + (1 - tau) L_un^!=.
         """
         return (task_weights(self.rho) * self.contrastive).sum((-2, -1))
 
     def supervised(self, tasks: str = "proportional") -> Tensor:
-        """L_sup^mu (Definitions 2.1 and 2.2): binary tasks, uniform D_T, each class's mean as its
-        classifier.
-        """
+        """L_sup^mu (Definitions 2.1 and 2.2): binary tasks, uniform D_T, the mean classifier."""
         return (task_weights(self.rho, tasks) * self.mean_classifier).sum((-2, -1))
 
     def bound(self, gen: Tensor | float = 0.0) -> Tensor:
-        """(L_un - tau + gen) / (1 - tau): the right side of Lemma 4.3 (gen = 0) and of Theorem 4.1
-        (gen = Gen_M).
+        """The right side (L_un - tau + gen) / (1 - tau) of Lemma 4.3 and Theorem 4.1.
 
-        Written as a sum over pairs, since L_un - tau loses its digits to cancellation as tau tends
-        to 1.
+        gen: 0 for Lemma 4.3, Gen_M for Theorem 4.1. Written as a sum over pairs, since L_un - tau
+        loses its digits to cancellation as tau tends to 1.
         """
         classes = self.rho.shape[-1]
         surplus = self.contrastive - torch.eye(
@@ -187,40 +189,37 @@ class PairLosses:
         return ((weights * surplus).sum((-2, -1)) + gen) / distinct
 
     def ratio(self, tasks: str = "proportional") -> Tensor:
-        """Left side of Lemma 4.3 over its right side; nan where the right side is below 1e-9 and
-        both may vanish.
-        """
+        """Left side of Lemma 4.3 over its right side; nan where the right side is below 1e-9."""
         bound = self.bound()
         return self.supervised(tasks) / torch.where(bound < 1e-9, math.nan, bound)
 
 
 def check_representation(world: World, f: Tensor) -> None:
-    """ValueError, in one line, where f is no table [..., P, d] with a row for every point of the
-    world.
-    """
+    """ValueError unless f is a table [..., P, d] with a row for every point of the world."""
     if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
         raise ValueError(
-            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every point of the world"
+            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every "
+            "point of the world"
         )
 
 
 def check_kind(kind: str) -> None:
-    """ValueError, in one line, for a loss other than those of arora2019."""
+    """ValueError for a loss other than those of arora2019."""
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} is unknown: use 'hinge' or 'logistic'")
 
 
 def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
-    """Both losses of every pair of classes, exactly. f: [..., P, d] a row a point. Memory grows as
-    P^3.
+    """Both losses of every pair of classes, exactly. f: [..., P, d], one row per point.
+
+    Memory grows as P^3. ValueError for an unknown kind or an f that does not fit the world.
     """
     check_representation(world, f)
     D = world.D
     similarity = f @ f.mT  # [..., P, P]
     table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]
-    per_point = torch.einsum(
-        "...xpn,...en->...xpe", table, D
-    )  # the negative averaged out first: the cheapest order
+    # the negative averaged out first: the cheapest order
+    per_point = torch.einsum("...xpn,...en->...xpe", table, D)
     contrastive = torch.einsum("...xpe,...cx,...cp->...ce", per_point, D, D)
     scores = f @ (D @ f).mT  # [..., P, C], the mean classifier's
     margins = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., P, C, C]
@@ -231,20 +230,23 @@ def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
 def empirical_pair_losses(
     features: Tensor, labels: Tensor, kind: str, *, rho: Tensor | None = None, chunk: int = 1 << 18
 ) -> PairLosses:
-    """The same for data: every sample is a point, and D_c is uniform over the samples of class c.
+    """Both losses for data: every sample is a point, D_c is uniform over the samples of class c.
 
     features: [n, d], in whose dtype losses are computed (their sums in float64); labels: int64 [n]
-    in 0..C-1, no class empty. rho: [C], by default the shares of the labels. chunk: table entries
-    held at once. Takes sum_c n_c^2 n evaluations of the loss.
+    in 0..C-1, no class empty. rho: [C], by default the shares of the labels. chunk: number of table
+    entries held at once. Takes sum_c n_c^2 n evaluations of the loss. ValueError for shapes that do
+    not fit and for a class without samples.
     """
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(
-            f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use [n, d] and [n]"
+            f"features {tuple(features.shape)} and labels {tuple(labels.shape)} do not fit: use "
+            "[n, d] and [n]"
         )
     counts = torch.bincount(labels)
     if bool((counts == 0).any()):
         raise ValueError(
-            f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 without gaps"
+            f"class {int((counts == 0).nonzero()[0])} has no sample: number the classes 0 to C-1 "
+            "without gaps"
         )
     n, classes = len(labels), len(counts)
     one_hot = F.one_hot(labels, classes).to(features.dtype)
@@ -271,11 +273,10 @@ def empirical_pair_losses(
 def linear_classifier_loss(
     world: World, f: Tensor, kind: str, tasks: str = "proportional"
 ) -> float:
-    """L_sup(f) (arora2019, Eq. 4 and Definition 2.2): binary tasks, the best linear classifier of
-    each, for one world.
+    """L_sup(f): the loss of the best linear classifier, averaged over binary tasks, for one world.
 
-    The infimum is found by linear programming (hinge) or L-BFGS (logistic, to about 1e-6; it may
-    lie at infinity).
+    Source: arora2019, Eq. 4 and Definition 2.2. The infimum is found by linear programming (hinge)
+    or L-BFGS (logistic, to about 1e-6; it may lie at infinity).
     """
     points = f.detach().cpu().double().numpy()
     D = world.D.detach().cpu().double().numpy()
@@ -283,9 +284,8 @@ def linear_classifier_loss(
     total = 0.0
     for c, e in zip(*np.triu_indices(len(D), k=1), strict=True):
         mass = np.concatenate([D[c], D[e]]) / 2
-        signed = np.concatenate(
-            [points, -points]
-        )  # a binary classifier is one direction w, right where w.f > 0
+        # a binary classifier is one direction w, right where w.f > 0
+        signed = np.concatenate([points, -points])
         total += 2 * weights[c, e] * _best_direction(signed[mass > 0], mass[mass > 0], kind)
     return float(total)
 
@@ -296,32 +296,23 @@ def _best_direction(points: np.ndarray, mass: np.ndarray, kind: str) -> float:
     if kind == "hinge":  # minimise mass.slack with slack >= 0 and slack >= 1 - w.points
         bounds = [(None, None)] * d + [(0, None)] * n
         constraint = np.hstack([-points, -np.eye(n)])
-        return float(
-            linprog(
-                np.concatenate([np.zeros(d), mass]),
-                A_ub=constraint,
-                b_ub=-np.ones(n),
-                bounds=bounds,
-            ).fun
-        )
+        cost = np.concatenate([np.zeros(d), mass])
+        return float(linprog(cost, A_ub=constraint, b_ub=-np.ones(n), bounds=bounds).fun)
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
         margins = torch.tensor(points @ w)
         slope = -torch.sigmoid(-margins).numpy() / math.log(2)
         return float(mass @ loss(margins, kind).numpy()), (mass * slope) @ points
 
-    return float(
-        minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).fun
-    )
+    found = minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9})
+    return float(found.fun)
 
 
 # Search
 
 
 class SearchResult(NamedTuple):
-    """What `search` returns: the largest value, the world and the representation that attain it,
-    and how it got there.
-    """
+    """The largest value that `search` found, and the world and representation that attain it."""
 
     value: float
     world: World
@@ -343,45 +334,31 @@ def search(
     lr: float = 0.1,
     scale: float = 1.0,
 ) -> SearchResult:
-    """Try to break an inequality: gradient ascent on rho, D and f jointly, from several random
-    worlds at once.
+    """Try to break an inequality by gradient ascent on rho, D and f, from several worlds at once.
 
-    objective: (world, f) -> [restarts], to be made large: left side over right side, or left side
-    minus right side. radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] to hold it fixed,
-    None to search it too. lr, scale: Adam's first step and the spread of the first f; where the
-    worst worlds are extreme, with classes of almost no probability, larger ones reach them sooner.
-    A value that is not finite never counts as the best (0/0 where both sides vanish), and its
-    gradient is dropped.
+    objective: (world, f) -> [restarts], to be maximised: left side over right side, or left side
+    minus right side. radius: the R of ||f(x)|| <= R, None for no limit. rho: [C] holds it fixed,
+    None searches it too. lr: Adam's first step; scale: standard deviation of the first f. Where the
+    worst worlds are extreme, with classes of almost no probability, larger lr and scale reach them
+    sooner. A value that is not finite never counts as the best (0/0 where both sides vanish), and
+    its gradient is dropped. ValueError if the objective is finite at no step.
     """
-    device = generator.device
-
-    def start(*shape: int) -> Tensor:
-        return torch.randn(
-            restarts, *shape, generator=generator, dtype=torch.float64, device=device
-        )
-
-    rho_logits, D_logits, table = (
-        start(classes),
-        2 * start(classes, points),
-        scale * start(points, dim),
-    )
+    rho_logits = _normal(restarts, classes, generator=generator)
+    D_logits = 2 * _normal(restarts, classes, points, generator=generator)
+    table = scale * _normal(restarts, points, dim, generator=generator)
     if rho is not None:
         rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
     parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]
-    moments = [
-        (torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters
-    ]
+    moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
     for parameter in parameters:
         parameter.requires_grad_()
-    history = torch.empty(steps, restarts, dtype=torch.float64, device=device)
+    history = torch.empty(steps, restarts, dtype=torch.float64, device=generator.device)
     best, best_world, best_f = -math.inf, None, None
     for step in range(steps):
         world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
-        f = (
-            table
-            if radius is None
-            else table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
-        )
+        f = table
+        if radius is not None:
+            f = table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
         value = objective(world, f)
         history[step] = value.detach()
         ranked = value.detach().nan_to_num(-math.inf, -math.inf, -math.inf)
@@ -389,26 +366,18 @@ def search(
         if float(ranked[top]) > best:
             best, best_f = float(ranked[top]), f[top].detach().clone()
             best_world = World(world.rho[top].detach().clone(), world.D[top].detach().clone())
-        gradients = torch.autograd.grad(
-            torch.where(value.isfinite(), value, 0.0).sum(), parameters, materialize_grads=True
-        )
+        total = torch.where(value.isfinite(), value, 0.0).sum()
+        gradients = torch.autograd.grad(total, parameters, materialize_grads=True)
         # Adam with a learning rate falling to 0, written out: importing torch.optim costs more time
         # than a search.
-        for parameter, gradient, (first, second) in zip(
-            parameters, gradients, moments, strict=True
-        ):
+        rate = lr * (1 - step / steps) / (1 - 0.9 ** (step + 1))
+        for each, gradient, (first, second) in zip(parameters, gradients, moments, strict=True):
             gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
             first.lerp_(gradient, 0.1)
             second.lerp_(gradient.square(), 0.001)
             corrected = second / (1 - 0.999 ** (step + 1))
             with torch.no_grad():
-                parameter += (
-                    lr
-                    * (1 - step / steps)
-                    / (1 - 0.9 ** (step + 1))
-                    * first
-                    / (corrected.sqrt() + 1e-8)
-                )
+                each += rate * first / (corrected.sqrt() + 1e-8)
     if best_world is None or best_f is None:
         raise ValueError(
             "the objective was not finite at any step: give one that is finite on a random world"

@@ -194,7 +194,9 @@ def for_the_web(content, short=False):
         if "solution" in tags:
             tags = [*tags, "hide-cell" if cell["outputs"] else "hide-input"]
             about["code_prompt_show"] = "Show the solution"
-        elif {"check", "solution"} & {*before} and cell["cell_type"] == "markdown":  # what the solution shows
+        elif {"check", "solution"} & {*before} and cell[
+            "cell_type"
+        ] == "markdown":  # what the solution shows
             answer, mark, rest = re.match(r"(.*?)(^#+ |\Z)(.*)", text, re.S | re.M).groups()
             folded = (
                 f"<details>\n<summary>What it shows</summary>\n\n{answer.strip()}\n\n</details>"

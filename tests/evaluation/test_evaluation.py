@@ -150,9 +150,8 @@ class TestRankAccuracies:
         c = 3029
         own = torch.tensor([0, 1, 2, 30, 1000, 3028])
         scores = torch.arange(c).flip(0).float().repeat(len(own), 1)  # class i has i above it
-        scores[3, 40:60] = scores[
-            3, 30
-        ]  # and class 30 of the fourth sample ties with 20 further ones
+        # and class 30 of the fourth sample ties with 20 further ones
+        scores[3, 40:60] = scores[3, 30]
 
         def solved(a: int, e: int) -> Fraction:
             return Fraction(
@@ -315,9 +314,8 @@ class TestKnn:
             else lambda distance: np.exp((1 - distance) / temperature)
         )
         theirs = KNeighborsClassifier(k, weights=weights, metric="cosine").fit(x.numpy(), y.numpy())
-        votes = theirs.predict_proba(
-            x_test.numpy()
-        )  # of equal votes scikit-learn's `score` names the first, which is not a share
+        # of equal votes scikit-learn's `score` names the first, which is not a share
+        votes = theirs.predict_proba(x_test.numpy())
         expected = top_r(torch.from_numpy(votes.round(12)), y_test, 1)
         assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
             expected, abs=1e-12
@@ -352,10 +350,7 @@ class TestKnn:
         x, y = blobs(30, 3, 4, 2.0)
         x_test, y_test = blobs(20, 3, 4, 2.0)
         whole = knn(x, y, x_test, y_test, k=5)
-        for features, labels in (
-            (x_test.double(), y_test.int()),
-            (x_test, y_test.to(torch.uint8)),
-        ):
+        for features, labels in ((x_test.double(), y_test.int()), (x_test, y_test.to(torch.uint8))):
             assert knn(x, y.int(), features, labels, k=5) == whole
 
     def test_errors(self):
@@ -418,10 +413,8 @@ class TestLinearProbe:
             blobs(300, classes, 12, 3.0),
             blobs(200, classes, 12, 3.0, seed=1),
         )
-        x, x_test = (
-            x * torch.arange(1, 13) + 50,
-            x_test * torch.arange(1, 13) + 50,
-        )  # unequal units, far from the origin
+        # unequal units, far from the origin
+        x, x_test = (x * torch.arange(1, 13) + 50, x_test * torch.arange(1, 13) + 50)
         theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(
             x.double().numpy(), y.numpy()
         )
@@ -476,9 +469,8 @@ class TestLinearProbe:
 
         (x, y), (x_test, y_test) = blobs(n, 3, d, spread), blobs(90, 3, d, spread, seed=1)
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        folds = PredefinedSplit(
-            torch.arange(n).div(3, rounding_mode="floor").numpy() % 5
-        )  # every class has its share of each fold
+        # every class has its share of each fold
+        folds = PredefinedSplit(torch.arange(n).div(3, rounding_mode="floor").numpy() % 5)
         theirs = GridSearchCV(
             model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds
         ).fit(x.double().numpy(), y.numpy())
@@ -637,9 +629,8 @@ class TestReleasedProbe:
         self.probe(encoder, epochs=2)
         train, test = [p for p in passes if p[0]], [p for p in passes if not p[0]]
         assert [n for _, n, _, _ in train] == [32, 32, 32] * 2  # every image once an epoch
-        assert (
-            sum(n for _, n, _, _ in test) == 64 + 1
-        )  # the test set, once; and one image to learn the width
+        # the test set, once; and one image to learn the width
+        assert sum(n for _, n, _, _ in test) == 64 + 1
         assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
         assert passes[-1][0] is False
 

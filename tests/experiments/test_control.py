@@ -18,6 +18,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from curlnb.companion import reference
 from curlnb.data import control_frames
 from curlnb.experiments import control as experiments
+from curlnb.experiments.control_representation import explained_variance, representation
 from curlnb.models import encoders, sac
 from curlnb.runs import environment
 from curlnb.runs.store import Run
@@ -345,20 +346,11 @@ def test_the_share_explained_is_one_for_linear_targets_and_none_for_noise():
     )
     weights = torch.randn(5, 3, generator=generator(2))
     still = torch.ones(400, 1)
-    assert (
-        experiments.explained(
-            x, torch.cat([x @ weights, still], 1), test, torch.cat([test @ weights, still[:200]], 1)
-        )
-        > 0.999
-    )
-    assert (
-        abs(
-            experiments.explained(
-                x, torch.randn(400, 3, generator=generator(3)), test, torch.randn(200, 3)
-            )
-        )
-        < 0.1
-    )
+    y = torch.cat([x @ weights, still], 1)
+    test_y = torch.cat([test @ weights, still[:200]], 1)
+    assert explained_variance(x, y, test, test_y) > 0.999
+    noise = torch.randn(400, 3, generator=generator(3))
+    assert abs(explained_variance(x, noise, test, torch.randn(200, 3))) < 0.1
 
 
 # --- what is not there
@@ -408,9 +400,7 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     with monkeypatch.context() as without:
         without.setattr(control_frames, "_suite", unavailable)
         with pytest.raises(control_frames.Unavailable):
-            experiments.representation.call(
-                Run(tmp_path), experiments.representation.parameters({"episodes": 1}), 0
-            )
+            representation.call(Run(tmp_path), representation.parameters({"episodes": 1}), 0)
 
     def compute(*_: object) -> None:
         unavailable()

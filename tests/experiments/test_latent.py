@@ -12,16 +12,14 @@ from curlnb import evaluation, losses
 from curlnb.data import datasets, sampling
 from curlnb.experiments import latent_images
 from curlnb.experiments.image_data import normalised
-from curlnb.experiments.latent import (
+from curlnb.experiments.latent import curl_block_loss, fresh_block_loss, leave_one_out
+from curlnb.experiments.latent_images import ShiftAndFlip, curl, image_world, representation_network
+from curlnb.experiments.latent_losses import (
     average_task_loss,
     best_scale_loss,
-    curl_block_loss,
-    fresh_block_loss,
-    leave_one_out,
     mean_loss,
     sampled_similarities,
 )
-from curlnb.experiments.latent_images import Moves, curl, image_world, representation_network
 
 TINY = {"dataset": Noise(), "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
 
@@ -125,9 +123,8 @@ def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_average
 def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
     z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
     torch.testing.assert_close(leave_one_out(z), z.flip(1))
-    negative = z[
-        sampling.other_blocks(6, 1, 3, generator(2))[:, 0]
-    ]  # [6, 3, 2, 4]: as if these had been drawn
+    # [6, 3, 2, 4]: as if these had been drawn
+    negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
     torch.testing.assert_close(
@@ -255,7 +252,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
 
 def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
     data = datasets.synthetic("cifar10-mini", "train", n=20)
-    plain, moved = (image_world(data, data, Moves(shift, flip=bool(shift))) for shift in (0, 3))
+    plain, moved = (
+        image_world(data, data, ShiftAndFlip(shift, flip=bool(shift))) for shift in (0, 3)
+    )
     samples = torch.arange(20)
     whole = plain.inputs(samples, generator())
     torch.testing.assert_close(whole, normalised(data.images))

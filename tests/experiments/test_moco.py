@@ -129,9 +129,8 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
     model.enqueue(query[:0], torch.arange(0))
     kept = model.keys[:16]
     assert model.owner[:16].tolist() == list(range(16))
-    order = [
-        int((key == row).all(1).nonzero()[0]) for row in kept
-    ]  # where each image's key was computed
+    # where each image's key was computed
+    order = [int((key == row).all(1).nonzero()[0]) for row in kept]
     assert sorted(order) == list(range(16))
     same_group = [place // 4 == image // 4 for image, place in enumerate(order)]
     assert not all(same_group)

@@ -17,7 +17,7 @@ from curlnb.experiments.image_data import ImageData
 from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
 from curlnb.experiments.latent_images import curl
 from curlnb.experiments.moco import moco_v2
-from curlnb.experiments.representations import look
+from curlnb.experiments.representations import visualise
 from curlnb.models import encoders
 from curlnb.runs.experiment import StoreError, as_json
 from curlnb.runs.store import Store
@@ -190,7 +190,7 @@ def test_the_trial_of_an_encoder_leaves_no_trace():
 def test_own_parts_reach_the_experiments_that_share_the_training(tmp_path):
     parts = TINY | {"objective": sigmoid_loss, "encoder": linear_encoder, "augmentation": noisy}
     store = Store(tmp_path)
-    for experiment in (simclr, surrogate, look):
+    for experiment in (simclr, surrogate, visualise):
         assert store.run(experiment, parts, 0)["metrics"]
     assert len(list((tmp_path / "trained").glob("*.safetensors"))) == 1
 

@@ -18,11 +18,11 @@ from curlnb.experiments.representations import (
     SCALE,
     Pictures,
     hardest_negatives,
-    look,
     neighbourhood,
     overlap,
     picture,
     similarity_histograms,
+    visualise,
 )
 from curlnb.runs.store import Store
 
@@ -45,7 +45,7 @@ def test_the_encoder_is_simclrs_own_and_the_record_is_small(tmp_path):
         "epochs": 2,
         "size": 16,
     }
-    seen = Store(tmp_path).run(look, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
+    seen = Store(tmp_path).run(visualise, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
     plain = Store(tmp_path).run(simclr, parameters, 3)["metrics"]
     for name in ("knn", "linear", "loss", "clamped"):
         assert seen[name] == plain[name]

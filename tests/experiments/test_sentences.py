@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from curlnb import losses
-from curlnb.data import datasets, texts
-from curlnb.data.datasets import DataError
+from curlnb.data import datasets
 from curlnb.evaluation import sentence_tasks
+from curlnb.experiments.neighbour_loss import columns, neighbour_loss
 from curlnb.experiments.sentences import (
     TwoEncoders,
     batches_of,
-    columns,
     encoders,
-    neighbour_loss,
     next_sentence,
     quick_thoughts,
 )
@@ -310,10 +308,8 @@ def test_training_moves_f_and_g_and_trained_words_get_gradients(dry: None) -> No
 
 def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.MonkeyPatch) -> None:
     books = datasets.synthetic_text("books-mini", "train", articles=1, each=12)
-    f, g = (
-        torch.eye(12),
-        torch.eye(12).roll(-1, 0).roll(2, 0),
-    )  # g of a sentence points to the one before it
+    # g of a sentence points to the one before it
+    f, g = (torch.eye(12), torch.eye(12).roll(-1, 0).roll(2, 0))
     monkeypatch.setattr(
         "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, g], 1)
     )
@@ -321,9 +317,8 @@ def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, f], 1)
     )
-    assert (
-        next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1
-    )  # all scores alike: one in eleven by chance
+    # all scores alike: one in eleven by chance
+    assert next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1
 
 
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
@@ -340,5 +335,3 @@ def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
         Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
     with pytest.raises(ValueError, match="method 'biased' takes no tau_plus"):
         Store(tmp_path).run(quick_thoughts, {"tau_plus": 0.1}, 0)
-    with pytest.raises(DataError, match="'Void' has an empty sentence: leave it out"):
-        texts.as_text([texts.Document("Void", [("a",), ()])])

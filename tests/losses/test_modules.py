@@ -1,5 +1,5 @@
-"""The losses in the training loops of others: modules, tiles, several processes, and parity with the
-losses that people use now.
+"""The losses in the training loops of others: modules, tiles, several processes, and parity with
+the losses that people use now.
 """
 
 import re

@@ -67,10 +67,8 @@ def test_the_stem_keeps_the_resolution(name):
 def test_one_channel_and_the_linear_probes_image_sizes(name, size):
     network, feature_dim = encoder(name, in_channels=1)
     assert network.eval()(noise(2, 1, size, size)).shape == (2, feature_dim)
-    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (
-        1,
-        feature_dim,
-    )  # STL-10's test images, as released
+    # STL-10's test images, as released
+    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (1, feature_dim)
 
 
 def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
@@ -169,9 +167,8 @@ def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
     parts = [replica(part) for replica, part in zip(replicas, images.chunk(4), strict=True)]
     outputs = split(images)
     torch.testing.assert_close(outputs, torch.cat(parts))
-    assert not torch.allclose(
-        outputs, network(images), atol=1e-3
-    )  # one batch of 24 is something else
+    # one batch of 24 is something else
+    assert not torch.allclose(outputs, network(images), atol=1e-3)
     weights = noise(24, 5).double()
     (outputs * weights).sum().backward()
     (torch.cat(parts) * weights).sum().backward()
@@ -198,9 +195,8 @@ def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
     assert torch.equal(split(images), network.train()(images))
     for mine, theirs in zip(split.buffers(), network.buffers(), strict=True):
         assert torch.equal(mine, theirs)
-    layer = split_batch_norm(
-        nn.BatchNorm1d(3, momentum=None), 2
-    )  # a layer by itself, with cumulative averages
+    # a layer by itself, with cumulative averages
+    layer = split_batch_norm(nn.BatchNorm1d(3, momentum=None), 2)
     first, second = noise(8, 3), noise(8, 3) + 1
     layer(first), layer(second)
     torch.testing.assert_close(layer.running_mean, torch.cat([first, second]).mean(0))
@@ -221,7 +217,7 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: encoder("resnet"), "unknown encoder 'resnet': choose one of cnn, resnet18"),
+        (lambda: encoder("resnet"), "encoder 'resnet' is unknown; use one of cnn, resnet18"),
         (lambda: encoder("cnn", in_channels=0), "in_channels is 0"),
         (lambda: split_batch_norm(nn.BatchNorm1d(2), 0), "groups is 0"),
         (

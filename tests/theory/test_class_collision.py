@@ -204,9 +204,8 @@ def test_theorem_4_5_holds_for_the_minimiser_of_a_class_of_representations(kind)
                 + 1e-9
             ).all()
         )
-    assert bool(
-        (left > pairs.different_class + 1e-3).any()
-    )  # the term beta s(f) cannot be left out
+    # the term beta s(f) cannot be left out
+    assert bool((left > pairs.different_class + 1e-3).any())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -176,9 +176,8 @@ def test_data_is_a_world_whose_points_are_the_samples(kind):
         reweighted.bound(), pair_losses(World(rho, D), features, kind).bound(), rtol=0, atol=1e-12
     )
     single = empirical_pair_losses(features.float(), labels, kind)
-    torch.testing.assert_close(
-        single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0
-    )  # float32 losses, float64 sums
+    # float32 losses, float64 sums
+    torch.testing.assert_close(single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -375,9 +374,10 @@ def test_search_reaches_the_lemma_and_finds_a_violation_once_its_constant_is_low
     """
     found = search(lemma_ratio(kind), 3, 5, 2, generator=generator(18), restarts=8)
     assert 0.99 < found.value <= 1 + 1e-9
+    # the witness is the witness
     assert float(pair_losses(found.world, found.f, kind).ratio()) == pytest.approx(
         found.value, abs=1e-12
-    )  # the witness is the witness
+    )
     assert float(found.history[0].median()) < 0.9  # random worlds do not show it: the ascent does
 
     def planted(world, f):
@@ -504,9 +504,10 @@ def test_the_contraction_step_holds_with_its_constant(kind):
     """
     F = finite_class(20, 6, 2)  # the six points of two triplets (x, x+, x-)
     triplets = F.unflatten(1, (2, 3))
+    # [members, M]
     values = finite_worlds.loss(
         (triplets[:, :, 0] * (triplets[:, :, 1] - triplets[:, :, 2])).sum(-1), kind
-    )  # [members, M]
+    )
     left = torch.stack(
         [
             (values @ torch.tensor(s, dtype=torch.float64)).max()

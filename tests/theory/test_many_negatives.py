@@ -9,19 +9,18 @@ import pytest
 import torch
 
 from curlnb.losses import curl_loss
-from curlnb.theory import many_negatives
+from curlnb.theory import many_negatives, vector_losses
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import KINDS, World, pair_losses, random_world, search
 from curlnb.theory.many_negatives import (
     collision_floor,
     collisions,
     expected_block_loss,
-    expected_loss,
     task_distribution,
     task_losses,
     theorem_b1,
-    vector_loss,
 )
+from curlnb.theory.vector_losses import expected_loss, vector_loss
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -80,7 +79,7 @@ def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
     """
     found = []
     for few in (100, 0):
-        monkeypatch.setattr(many_negatives, "_FEW_OUTCOMES", few)
+        monkeypatch.setattr(vector_losses, "_FEW_OUTCOMES", few)
         z, p = (
             (10 * normal(6, 4, seed=5)).requires_grad_(),
             (0.9 * torch.softmax(normal(3, 1, 4, seed=6), -1)).requires_grad_(),
@@ -94,9 +93,10 @@ def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
         torch.tensor([1e6, -1e6], dtype=torch.float64),
         torch.full((2,), 0.5, dtype=torch.float64),
     )
+    # n of the k are the large score
     exactly = sum(
         math.comb(k, n) / 2**k * (1e6 / math.log(2) + math.log2(n)) for n in range(1, k + 1)
-    )  # n of the k are the large score
+    )
     assert float(expected_loss(far, half, k, "logistic")) == pytest.approx(exactly, rel=1e-12)
 
 
@@ -291,9 +291,8 @@ def test_both_sides_agree_with_sampling(kind):
     loss = vector_loss(torch.where(rivals, margins, -math.inf), kind)
     per_task = task_losses(world, f, kind)
     agree(T.mean(per_task), loss)
-    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(
-        1
-    )  # rho+_min / p_max
+    # rho+_min / p_max
+    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(1)
     assert m > 1000
     agree(theorem_b1(world, f, kind, k).left, factor * loss)
 
@@ -341,9 +340,10 @@ def test_a_constant_representation(kind):
     assert float(many_negatives.unsupervised(world, f, kind, k)) == pytest.approx(zero, abs=1e-12)
     sides, none, partial = theorem_b1(world, f, kind, k), 0.8**3, 1 - 0.2**3
     if kind == "hinge":
+        # s(f) is a root of rounding errors
         assert [float(sides.left), float(sides.right)] == pytest.approx(
             [1, partial / none], abs=1e-7
-        )  # s(f) is a root of rounding errors
+        )
     assert float(sides.left) <= float(sides.middle) + 1e-12 <= float(sides.right) + 2e-12
 
 
@@ -479,9 +479,8 @@ def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
     positive, negative = (
         torch.multinomial(world.rho, n * m, replacement=True, generator=g) for m in (1, k)
     )
-    own = torch.multinomial(
-        world.D[positive], b + 1, replacement=True, generator=g
-    )  # the anchor and its block
+    # the anchor and its block
+    own = torch.multinomial(world.D[positive], b + 1, replacement=True, generator=g)
     others = torch.multinomial(world.D[negative], b, replacement=True, generator=g).view(n, k, b)
     values = curl_loss(f[own[:, 0]], f[own[:, 1:]], f[others], kind)
     assert (
@@ -560,9 +559,8 @@ def test_search_finds_no_violation_of_b1_and_recovers_a_planted_one():
         return sides.left / sides.right
 
     found = search(ratio, 3, 5, 2, generator=generator(29), restarts=6, steps=120)
-    assert (
-        0.5 < found.value <= 1 + 1e-9
-    )  # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
+    # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
+    assert 0.5 < found.value <= 1 + 1e-9
 
     def planted(world, f):
         sides = theorem_b1(world, f, "hinge", 2)

@@ -219,9 +219,8 @@ def test_lemma_11_with_an_explicit_constant(beta):
     for seed in range(10):
         f, t = normalize(normal(6, 3, seed=seed), dim=1), (0.6, 1.0, 3.0)[seed % 3]
         spread = positive_spread(uniform_world(2, 3), f, t, beta)
-        rounding = (
-            16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
-        )  # of a sum of squares of X: with threads it comes out otherwise
+        # of a sum of squares of X: with threads it comes out otherwise
+        rounding = 16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
         assert spread.within <= spread.variance + rounding
         assert spread.variance <= 2 * math.exp(2 / t**2) / t**2 * spread.align
 

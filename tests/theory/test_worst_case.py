@@ -60,9 +60,8 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
     others = [i for i in range(7) if world.labels[i] != world.labels[x]]
     kept = []
     for i in rng.choices(others, [float(world.p[i]) for i in others], k=60_000):
-        if rng.random() < math.exp(
-            beta * (float(u[x, i]) - 2.0)
-        ):  # 2 = 1/t is the largest similarity
+        # 2 = 1/t is the largest similarity
+        if rng.random() < math.exp(beta * (float(u[x, i]) - 2.0)):
             kept.append(math.exp(float(u[x, i])))
     mean = sum(kept) / len(kept)
     error = math.sqrt(sum((k - mean) ** 2 for k in kept)) / len(kept)
