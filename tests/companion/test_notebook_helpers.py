@@ -79,7 +79,7 @@ def test_a_notebooks_settings_are_read_without_executing_it(page):
     name, by_profile = notebooks.settings_of(path)
     assert (name, by_profile["gpu"]["epochs"]) == ("x", 20)
     notebooks.check_change(path, "quick", {"epochs": 3})
-    with pytest.raises(ValueError, match="^x: there is no setting 'epoch' to change: dataset"):
+    with pytest.raises(ValueError, match=r"^x: there is no setting 'epoch' to change: dataset"):
         notebooks.check_change(path, "quick", {"epoch": 3})
     page.unlink()
     with pytest.raises(ValueError, match="keeps its settings in a cell"):
@@ -136,9 +136,9 @@ def test_a_check_says_what_is_wrong_and_grading_raises_it(answer, capsys):
         with notebook.grade(answer):
             assert answer(3) == 6
     else:
-        with pytest.raises(AssertionError, match=says.removeprefix("wrong: ")):
-            with notebook.grade(answer):
-                assert answer(3) == 6, "twice x"
+        said = says.removeprefix("wrong: ")
+        with pytest.raises(AssertionError, match=said), notebook.grade(answer):
+            assert answer(3) == 6, "twice x"
 
 
 def test_a_function_that_returns_nothing_on_purpose_is_an_answer():
