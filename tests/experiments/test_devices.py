@@ -16,8 +16,9 @@ HERE = Path(__file__).parent.parent
 
 
 def cases() -> dict[str, list[dict[str, Any]]]:
-    """For each experiment, parameters that lead through its branches; one that is not named here
-    runs with its defaults alone.
+    """For each experiment, parameters that lead through its branches.
+
+    One that is not named here runs with its defaults alone.
 
     All share one store, so that experiments on the same training find what another trained.
     """
@@ -191,11 +192,7 @@ def problems(folder: Path) -> Iterator[str]:
 
 
 def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
-    """Faults, what should be said of each (nothing where it is in order), and a line of a training
-    step with it.
-
-    A line is given the weights x [4] on the GPU and a mask [4] there.
-    """
+    """Planted faults with their expected messages, and a training step that contains one."""
     import numpy as np
     import torch
 
