@@ -231,9 +231,10 @@ class TestMeanClassifier:
 
     def test_the_draw_is_the_generators_and_fair(self):
         labels, features = torch.arange(20) % 2, torch.eye(20)
-        draw = lambda seed: mean_classifier(
-            features, labels, 2, per_class=5, generator=generator(seed)
-        )
+
+        def draw(seed: int) -> Tensor:
+            return mean_classifier(features, labels, 2, per_class=5, generator=generator(seed))
+
         assert torch.equal(draw(3), draw(3))
         # each sample: one of ten, five drawn, weight 1/5 each
         share = torch.stack([draw(seed) for seed in range(400)]).mean(0)
