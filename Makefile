@@ -3,12 +3,15 @@ PYTHON ?= python3
 PROFILE ?= quick
 NOTEBOOKS ?=
 JOBS ?=
+CHANGE ?=
 EXPERIMENTS ?=
 
 BIN = .venv/bin
+CPU = $(if $(CURLNB_TORCH_BACKEND),--torch-backend $(CURLNB_TORCH_BACKEND))
+LOCKED = notebooks graphs control cluster course docs dev
 RUN = $(BIN)/python -m curlnb
 
-.PHONY: help setup reproduce test bench data report site course lab clean reference restamp lock
+.PHONY: help setup reproduce test oldest bench data report site course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
 # With these, a hundred processes would compile torch anew, or find other packages than the locked.
@@ -17,19 +20,28 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH PYTHONSTARTUP PIP_USER PI
 help:                ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## /\1@/p' $(MAKEFILE_LIST) | \
 		awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
-	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=notebooks at a time"
+	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=notebooks at a time,"
+	@echo "  CHANGE='epochs: 12, batch: 64' (settings of reproduced notebooks)"
 
 setup:               ## install everything into .venv (the other commands do it when needed)
 	@$(PYTHON) tools/bootstrap.py
 
 reproduce: setup     ## run the notebooks and write results/PROFILE/report.html; resumable
-	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) $(NOTEBOOKS)
+	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) \
+		$(if $(CHANGE),--change "$(CHANGE)") $(NOTEBOOKS)
 
 test: setup          ## style, types, unit tests, every notebook on the reference runs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval-lax \
 		-p no:cacheprovider tests notebooks
+
+oldest: setup        ## test the losses, encoders and evaluation with the oldest torch that they support
+	$(BIN)/python -m uv venv --quiet --allow-existing --python 3.11 results/oldest
+	$(BIN)/python -m uv pip install --quiet --python results/oldest $(CPU) torch==2.4.1 torchvision==0.19.1 "numpy<2.3" \
+		scikit-learn scipy pandas threadpoolctl pytest hypothesis
+	PYTHONPATH=. OMP_NUM_THREADS=1 results/oldest/bin/python -m pytest --noconftest -p no:cacheprovider \
+		tests/losses tests/evaluation/test_evaluation.py tests/models/test_encoders.py
 
 bench: setup         ## measure speed as ratios in one run
 	@$(BIN)/python tools/bench/bench.py $(PROFILE)

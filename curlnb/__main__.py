@@ -14,15 +14,15 @@ import torch
 from curlnb import __version__, extras
 
 try:
-    from curlnb.companion import notebooks, promote, reference, report, reproduce, restamp
+    from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
     from curlnb.companion.why import why
     from curlnb.data import datasets
-    from curlnb.runs import cluster, devices, environment, provenance
-    from curlnb.runs.boundary import check_environment, check_seed
+    from curlnb.runs import devices, environment, provenance
     from curlnb.runs.experiment import Experiment
     from curlnb.runs.store import default_store
+    from curlnb.runs.validation import check_environment, check_seed
 except ModuleNotFoundError as absent:
     if not extras.remedy(absent.name or ""):
         raise
@@ -84,6 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
     again.add_argument(
         "--limit-minutes", help="stop a notebook after that long (default: 60 at quick)"
+    )
+    again.add_argument(
+        "--change", help="settings to change, for example 'epochs: 12, batch: 64'", default=""
     )
     command("report", "write the report page of the last reproduction again")
     kept = command(
@@ -183,11 +186,8 @@ def _do(given: argparse.Namespace) -> int:
             "a number of minutes above 0",
             most=MOST_MINUTES,
         )
-        return (
-            1
-            if reproduce.reproduce(given.profile, given.notebooks, jobs=jobs, limit_minutes=limit)
-            else 0
-        )
+        options = dict(jobs=jobs, limit_minutes=limit, change=profiles.parse(given.change))
+        return 1 if reproduce.reproduce(given.profile, given.notebooks, **options) else 0
     elif given.command == "report":
         print(f"Report: {_report(given.profile)}")
     elif given.command == "reference":
@@ -284,8 +284,6 @@ def doctor() -> str:
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
-    scheduler = os.environ.get("CURLNB_SCHEDULER")
-    is_open, reached = cluster.who_reaches(scheduler) if scheduler else (False, "")
     lines = [
         f"device      {device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
@@ -294,7 +292,6 @@ def doctor() -> str:
         f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
-        *([f"{'WARNING' if is_open else 'scheduler':11} {reached}"] if scheduler else []),
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",

@@ -14,7 +14,7 @@ import sys
 IMPORTED = {
     "notebooks": (
         "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2", "markupsafe", "matplotlib", "nbclient",
-        "nbformat", "pandas", "papermill", "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
+        "nbformat", "pandas", "papermill", "psutil", "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
     ),
     "graphs": ("torch_geometric",),
     "control": ("absl", "dm_control", "mujoco"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from curlnb.runs.executors import Processes
+from curlnb.runs.executors import local_processes
 
 FORKS = Path(__file__).parent / "forks.py"
 WAITS = """
@@ -82,5 +82,5 @@ def test_workers_of_a_pool_are_forks_too():
     way, but for their time.
     """
     assert (
-        Processes(1).pool().submit(eval, "'dask.distributed' in __import__('sys').modules").result()
+        local_processes(1).submit(eval, "'dask.distributed' in __import__('sys').modules").result()
     )

@@ -2,18 +2,17 @@
 tools/colab.py [notebook ...]`.
 
 The project's address stands in pyproject.toml alone (project.urls, Repository) and is written into
-the cells from there, so run this again when it changes. Run twice, it changes nothing.
+the cells from there, so run this again when it changes. Run twice, it changes nothing. While there
+is no address, the cell says so in Colab.
 
-Colab's own torch, with or without a GPU, and Colab's own kernel are kept: the package is installed
-without what it depends on, all of which Colab has, since the extra `notebooks` would bring another
-JupyterLab and exchange the kernel under the running notebook. The repository is cloned, for the
-small data sets and the reference runs in it. Elsewhere the cell does nothing and leaves no output.
-So it gets the first execution number, and the numbers behind it go on by one, as if the notebook
-had been executed with it.
+The repository is cloned and imported from where it lies, with the small data sets and the reference
+runs in it. Nothing is installed: Colab has all that the package depends on, its own torch with or
+without a GPU among them. Elsewhere the cell does nothing and leaves no output. So it gets the first
+execution number, and the numbers behind it go on by one, as if the notebook had been executed with
+it.
 """
 
 import copy
-import json
 import sys
 import tomllib
 from pathlib import Path
@@ -26,19 +25,17 @@ from curlnb.runs.files import write_atomically
 
 TAG = "colab"
 CELL = """\
-# In Colab, this installs the package and gets its data, in a minute; elsewhere it does nothing.
-repository = {repository}
+import os, sys
 
+if "COLAB_RELEASE_TAG" in os.environ:  # in Colab, get the package and its data
+    os.system("git clone -q --depth 1 {repository} /content/curlnb")
+    sys.path.insert(0, "/content/curlnb")
+"""
+WITHOUT_ADDRESS = """\
 import os
-import sys
 
-if "google.colab" in sys.modules and not repository:
-    print("Set repository to this project's address, as git takes it, and run this cell again.")
-elif "google.colab" in sys.modules:
-    os.environ["CURLNB_HOME"] = "/content/curlnb"
-    if not os.path.isdir("/content/curlnb"):
-        get_ipython().system(f"git clone --quiet --depth 1 {{repository}} /content/curlnb")
-    get_ipython().run_line_magic("pip", "install --quiet --no-deps /content/curlnb")
+if "COLAB_RELEASE_TAG" in os.environ:
+    print("This project has no address yet: set project.urls in pyproject.toml, run tools/colab.py")
 """
 
 
@@ -49,7 +46,8 @@ def repository() -> str:
 
 
 def source() -> str:
-    return CELL.format(repository=json.dumps(repository())).rstrip("\n")
+    address = repository()
+    return (CELL.format(repository=address) if address else WITHOUT_ADDRESS).rstrip("\n")
 
 
 def insert(path: Path) -> bool:

@@ -87,8 +87,13 @@ class Exercise:
         return re.search(r"^def (\w+)", self.stub, re.M)[1]  # type: ignore[index]
 
     @property
+    def graded(self) -> str:
+        """The check as it grades: it raises where the notebook's prints."""
+        return self.check.replace("notebook.check(", "notebook.grade(").rstrip()
+
+    @property
     def whole_check(self) -> str:
-        return self.check.rstrip() + HIDDEN.get((self.lesson, self.function), "").rstrip()
+        return self.graded + HIDDEN.get((self.lesson, self.function), "").rstrip()
 
     @property
     def answer(self) -> str:
@@ -140,6 +145,8 @@ class Lesson:
             for tag, part in (("exercise", "stub"), ("solution", "solution"), ("check", "check")):
                 if tag in tags_of(cell):
                     setattr(found[-1], part, text_of(cell))
+        for one in found:  # a solution has a name of its own, so that no check sees it
+            one.solution = one.solution.replace(f"{one.function}_solution", one.function)
         return found
 
     @property
@@ -173,11 +180,13 @@ def about() -> dict[str, dict[str, str]]:
 
 
 def without_answers(content: dict[str, Any]) -> dict[str, Any]:
-    """A lesson without the text between a check and the next heading, which is on the solution."""
+    """A lesson without the text between a check or a solution and the next heading, which is on the
+    solution.
+    """
     cells, before = [], set[str]()
     for cell in copy.deepcopy(content["cells"]):
         text = text_of(cell)
-        if cell["cell_type"] == "markdown" and "check" in before:
+        if cell["cell_type"] == "markdown" and before & {"check", "solution"}:
             start = re.search(r"^#+ ", text, re.M)
             text = text[start.start() :] if start else ""
         before = tags_of(cell)
@@ -213,9 +222,9 @@ def source_of(one: Lesson) -> Any:
             cell.source = exercise.answer
             _roles(cell, f"answer-{exercise.number}", solution=True)
         elif "check" in tags_of(cell):
-            hidden = exercise.whole_check.removeprefix(exercise.check.rstrip()).strip()
+            hidden = exercise.whole_check.removeprefix(exercise.graded).strip()
             marked = f"\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS" if hidden else ""
-            cell.source = exercise.check.rstrip() + marked
+            cell.source = exercise.graded + marked
             _roles(cell, f"check-{exercise.number}", grade=True, locked=True)
             cell.metadata.nbgrader["points"] = exercise.points
         if cell.cell_type == "code" and tags_of(cell) & {"exercise", "check"}:

@@ -1,3 +1,13 @@
 from curlnb.extras import need
 
-need(__name__, "IPython", "filelock", "jinja2", "markupsafe", "matplotlib", "pandas", "scipy")
+need(
+    __name__,
+    "IPython",
+    "filelock",
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "pandas",
+    "psutil",
+    "scipy",
+)

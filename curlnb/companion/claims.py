@@ -59,7 +59,7 @@ class Claim:
     as_printed_at: tuple[str, ...] = ()
     changed: str = ""  # what was changed here after a look at results
     notebook: str = ""  # the one that judges it
-    unrun: str = ""  # why none does
+    unrun: str = ""  # why none does, or not yet: "planned: ...", until its runs are judged
 
     def __post_init__(self) -> None:
         papers = (*PAPERS, OWN)

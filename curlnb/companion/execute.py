@@ -1,4 +1,5 @@
-"""One notebook through papermill: `python -m curlnb.companion.execute NOTEBOOK OUTPUT PROFILE`.
+"""One notebook through papermill: `python -m curlnb.companion.execute NOTEBOOK OUTPUT PROFILE
+CHANGE`, where CHANGE is JSON: settings to change, by name.
 
 `make reproduce` starts such a process for each notebook, so that one can be stopped without the
 others. Where the notebook does not run to its end, the process ends with status 1 and a last line
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 # Lets jsonschema check the syntax of addresses, which no notebook has; it takes two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -22,7 +24,7 @@ import papermill  # noqa: E402
 FAILED = "FAILED: "
 
 
-def main(path: Path, output: Path, profile: str) -> None:
+def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None:
     """Execute the notebook at `path` and write it to `output`, as far as it got where it fails."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     draft = output.with_name(
@@ -30,7 +32,8 @@ def main(path: Path, output: Path, profile: str) -> None:
     )  # written cell by cell: what is at `output` is whole
     cells = ("".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"])
     said = any(f'profile = "{profile}"' in source.splitlines() for source in cells)
-    parameters = {} if said else {"profile": profile}
+    parameters: dict[str, Any] = {} if said else {"profile": profile}
+    parameters |= {"change": change} if change else {}
     try:
         book = papermill.execute_notebook(
             path,
@@ -68,4 +71,4 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

@@ -39,7 +39,7 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
         )
         axis.view_init(*view)
         axis.axis("off")
-    figure.subplots_adjust(wspace=0, left=0, right=1)
+    figure.set_layout_engine("constrained", wspace=0, w_pad=0)
     return figure
 
 

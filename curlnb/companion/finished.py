@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from curlnb.companion import ledger, notebooks
+from curlnb.companion import ledger, notebooks, profiles
 from curlnb.companion.formatting import printable
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
@@ -70,8 +70,8 @@ def _digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
-def inputs_of(path: Path, profile: str) -> str:
-    """Digest of what a notebook's outputs follow from: its cells, the code of the package (without
+def inputs_of(path: Path, profile: str, change: Mapping[str, Any] | None = None) -> str:
+    """Digest of what a notebook's outputs follow from: its cells and settings, the code of the package (without
     docstrings and comments), the lock, the data's checksums, the committed tables that it shows,
     the machine, the profile.
     """
@@ -82,9 +82,9 @@ def inputs_of(path: Path, profile: str) -> str:
     around = [file for folder in (*folders, companion) for file in folder.rglob("*.csv")]
     around += [home / "requirements.lock", *(home / "data").glob("*.json")]
     around += [*companion.rglob("*.toml"), *companion.rglob("*.html")]
-    known = [_digest_of(file) for file in sorted(around)]
+    known = [_digest_of(file) for file in (profiles.file_of(path), *sorted(around))]
     machine = [provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", "")]
-    text = json.dumps([cells, _package(), known, machine, profile])
+    text = json.dumps([cells, _package(), known, machine, profile, change or {}])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

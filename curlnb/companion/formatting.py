@@ -25,6 +25,7 @@ HOLDS, LOOSE, STEP, FAILS, READING, NOTE = THEORY = (
     "note",  # a slip that the paper puts right elsewhere, or what O() hides: no verdict
 )
 NOT_RUN = "not run"
+LINES = 5  # of a notebook's ledger that are shown; the rest is folded
 MARKS = {  # every verdict; it must be readable without its colour
     REPRODUCED: "✓",
     SMALL: "✓",
@@ -71,6 +72,17 @@ class ClaimsTable:
         return found if any(found.values()) else {}
 
     def _repr_html_(self) -> str:
+        """A line for each of the first claims; all of them, with what was claimed and measured,
+        folded below.
+        """
+        lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row in self.rows[:LINES])
+        many = f"{len(self.rows)} claims" if len(self.rows) != 1 else "The claim"
+        return (
+            f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
+            f"claimed and what was measured</summary>{self._table()}</details>"
+        )
+
+    def _table(self) -> str:
         names = [
             "claim",
             "claimed",
@@ -215,6 +227,13 @@ def printable(text: object) -> str:
     characters written as escapes.
     """
     return plain(" ".join(str(text).splitlines()))
+
+
+def _brief(row: Row) -> str:
+    """'✓ holds: the claim in our words (0.9996)'."""
+    number = number_text(row, 2)
+    said = f"{MARKS[row['verdict']]} {verdict_text(row)}: {row['claim']}"
+    return said + (f" ({number})" if number else "")
 
 
 def _short(row: Row) -> str:

@@ -14,20 +14,24 @@ from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
 
+from curlnb.companion import formatting, notebooks
 from curlnb.companion import ledger as ledgers
-from curlnb.companion import notebooks
+from curlnb.companion import profiles as files_of_settings
+from curlnb.companion.exercises import check as check
+from curlnb.companion.exercises import grade as grade
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
-from curlnb.runs.boundary import check_environment
 from curlnb.runs.devices import keep_memory
-from curlnb.runs.files import make_folder, write_atomically
+from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
+from curlnb.runs.validation import check_environment
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
 """Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set
 none.
 """
+SHOWN = 6  # settings of a file that a page shows
 
 
 class Settings:
@@ -35,8 +39,10 @@ class Settings:
     `results` folder.
     """
 
-    def __init__(self, notebook: str, profile: str, values: dict[str, Any]) -> None:
-        self.notebook, self.profile, self.values = notebook, profile, values
+    def __init__(
+        self, notebook: str, profile: str, values: dict[str, Any], shown: int | None = None
+    ) -> None:
+        self.notebook, self.profile, self.values, self.shown = notebook, profile, values, shown
         self.results: Path = environment.results_root() / profile
         if copy := _copy_of(notebook):
             self.results = self.results / "copies" / copy
@@ -85,9 +91,10 @@ class Settings:
                 )
 
     def __repr__(self) -> str:
-        return f"{self.profile}: " + ", ".join(
-            f"{name} = {value}" for name, value in self.values.items()
-        )
+        shown = [f"{name} = {value}" for name, value in [*self.values.items()][: self.shown]]
+        more = len(self.values) - len(shown)
+        rest = [f"and {more} more in {Path(self.notebook).name}.toml"] if more else []
+        return f"{self.profile}: " + ", ".join(shown + rest)
 
 
 def _copy_of(notebook: str) -> str:
@@ -104,34 +111,37 @@ def _copy_of(notebook: str) -> str:
 
 
 def settings(
-    notebook: str, profile: str, *, dry: dict[str, Any] | None = None, **profiles: dict[str, Any]
+    notebook: str,
+    profile: str,
+    change: dict[str, Any] | None = None,
+    *,
+    dry: dict[str, Any] | None = None,
+    **profiles: dict[str, Any],
 ) -> Settings:
-    """The settings of `profile` among those given by name, and the plots' style set.
+    """The settings of `profile`, from the file beside the notebook, and the plots' style set.
 
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it
-    saves is filed under it. profiles: quick=dict(...), gpu=dict(...), paper=dict(...), and
-    night=dict(...) where the notebook has something to decide in a night of two cores, all with the
-    same names. dry: values that take the place of the profile's in a dry run (CURLNB_DRY=1), which
-    only shows that the code runs. ValueError for an unknown profile, for a setting that one profile
-    lacks, and for one of `dry` that they do not have.
+    saves is filed under it. change: settings to use in place of the profile's. In a dry run
+    (CURLNB_DRY=1), which only shows that the code runs, those of the table [dry] come before both.
+    ValueError for an unknown profile, a setting that one profile lacks, and one of `change` that
+    they do not have, with the names that there are.
+
+    A notebook without such a file gives its settings here: quick=dict(...), gpu=dict(...),
+    paper=dict(...), perhaps night=dict(...), all with the same names, and dry=dict(...).
     """
     check_environment()
     keep_memory()
+    if in_cell := bool(profiles):
+        files_of_settings.check(profiles, dry or {})
+    else:
+        file = environment.home() / "notebooks" / f"{notebook}.toml"
+        profiles, dry = files_of_settings.read(file)
     if profile not in profiles:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
-    named = {name: set(values) for name, values in profiles.items()}
-    for name, own in named.items():
-        if lacking := set().union(*named.values()) - own:
-            raise ValueError(
-                f"profile {name!r} lacks the setting {min(lacking)!r} that another profile has"
-            )
-    if unknown := set(dry or {}) - set(profiles[profile]):
-        raise ValueError(
-            f"dry has the setting {min(unknown)!r} that no profile has; "
-            f"they have {', '.join(profiles[profile])}"
-        )
+    values = files_of_settings.changed(profiles[profile], change or {})
     plt.style.use(["default", STYLE])  # whatever the reader's matplotlibrc says
-    return Settings(notebook, profile, profiles[profile] | (dry or {} if environment.dry() else {}))
+    values |= dry or {} if environment.dry() else {}
+    return Settings(notebook, profile, values, None if in_cell else SHOWN)
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -211,7 +221,7 @@ def slider(draw: Callable[..., object], **ranges: tuple[float, float, float]) ->
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
     path = settings.results / kind / f"{settings.notebook}-{name}.{ending}"
-    make_folder(path.parent, settings.results)
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
@@ -223,6 +233,11 @@ def ledger(settings: Settings) -> ledgers.Ledger:
     there is other.
     """
     return ledgers.Ledger(settings.notebook, settings.evidence, settings.results)
+
+
+def holds(found: bool) -> str:
+    """The verdict of an exact claim: `ledger.judge(id, exact=notebook.holds(ratio <= 1), ...)`."""
+    return formatting.HOLDS if found else formatting.FAILS
 
 
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from curlnb.companion import profiles
 from curlnb.data import datasets
 from curlnb.runs import environment
 
@@ -159,11 +160,13 @@ def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
 
 
 def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The name and the settings by profile that the notebook hands to `notebook.settings`.
+    """The name that the notebook hands to `notebook.settings`, and its settings by profile.
 
-    Of the notebook only the settings cell up to that call is executed, and the imports that it
-    uses. ValueError where there is none.
+    They are read from the file beside it. Where there is none, the notebook's settings cell up to
+    that call is executed, and the imports that it uses. ValueError where there is no such cell.
     """
+    if (file := profiles.file_of(path)).exists():
+        return _name_in_call(path), profiles.read(file)[0]
     imports: dict[str, ast.stmt] = {}
     for source in sources(path):
         try:
@@ -205,6 +208,24 @@ def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
                 f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})"
             ) from None
     raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
+
+
+def check_change(path: Path, profile: str, change: Mapping[str, Any]) -> None:
+    """ValueError, with the settings' names, where the notebook has no setting of a name in `change`
+    or keeps its settings in a cell, where they are changed by hand.
+    """
+    if not profiles.file_of(path).exists():
+        raise ValueError(f"{name_of(path)} keeps its settings in a cell: change them there")
+    try:
+        profiles.changed(settings_of(path)[1][profile], change)
+    except ValueError as error:
+        raise ValueError(f"{name_of(path)}: {error}") from None
+
+
+def _name_in_call(path: Path) -> str:
+    """The name by which a notebook asks for its settings; empty where it does not."""
+    call = re.search(r'notebook\.settings\(\s*"([^"]*)"', "\n".join(sources(path)))
+    return call[1] if call else ""
 
 
 def digest_of_settings(values: Mapping[str, Any]) -> str:

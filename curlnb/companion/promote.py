@@ -263,6 +263,8 @@ def write_executed(executed: Path, target: Path) -> None:
     book.metadata.get("language_info", {}).pop("version", None)
     for cell in book.cells:
         cell.metadata = {
-            name: value for name, value in cell.metadata.items() if name == "tags" and value
+            name: value
+            for name, value in cell.metadata.items()
+            if name in ("tags", "jupyter") and value  # "jupyter" folds a cell
         }
     write_atomically(target, lambda p: nbformat.write(book, p))

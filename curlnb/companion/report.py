@@ -188,7 +188,9 @@ def _page(
     rows = [claim_row(row, [side.get(row["id"]) for side in sides]) for row in ledger.records(best)]
     rows += [claim_row(row, [row, None]) for row in ledger.records(own)]
     judged = pd.concat([here, own])["notebook"] if results else best["notebook"]
-    shown = _notebooks(results, base, judged.value_counts(), status, links)
+    shown = _notebooks(
+        results, base, {str(k): int(n) for k, n in judged.value_counts().items()}, status, links
+    )
     counts = ledger.summary(best, ["kind", "scope"])
     return {
         "profile": results.name if results else "",

@@ -6,6 +6,7 @@ executed copies), tables/, figures/, claims.csv, runs/, logs/, provenance.json a
 
 import contextlib
 import datetime
+import json
 import math
 import os
 import subprocess
@@ -52,6 +53,7 @@ def reproduce(
     jobs: int | None = None,
     limit_minutes: float | None = None,
     adopt: bool = False,
+    change: Mapping[str, Any] | None = None,
 ) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
@@ -59,18 +61,19 @@ def reproduce(
     most MOST_AT_ONCE, and of those that train one at a time on a GPU. Those that time something are
     then run one by one on all cores, and at the end those that read the ledger. adopt: whether
     committed reference runs are taken, as by a notebook that is run by hand; a reproduction
-    computes all, and so runs such a notebook again.
+    computes all, and so runs such a notebook again. change: settings to use in place of the
+    profile's, which all of the notebooks must have; their ledger says that they were changed.
     A notebook that is finished is not run again unless its code, the package, the data or the
     profile changed, or it reads the ledger and another is run; one that was interrupted goes on
     from its finished runs.
     """
     results = environment.results_root() / profile
     paths = notebooks.find(selected)
-    files.make_folder(results, environment.results_root())
+    results.mkdir(parents=True, exist_ok=True)
     try:
         with files.lock(results / "lock", 0):
             files.clear_leftovers(results)
-            return _reproduce(profile, paths, results, jobs, limit_minutes, adopt)
+            return _reproduce(profile, paths, results, jobs, limit_minutes, adopt, change or {})
     except Timeout:
         raise RuntimeError(
             f"another `make reproduce` is at work in {results}; wait for it, "
@@ -85,16 +88,20 @@ def _reproduce(
     jobs: int | None,
     limit_minutes: float | None,
     adopt: bool,
+    change: Mapping[str, Any],
 ) -> int:
     start = time.monotonic()
     status = unless_damaged(read_status, results / "status.json")
     paths = _with_profile(paths, profile)
-    todo, finished = _unfinished(profile, paths, results, status, adopt)
+    for path in paths if change else ():
+        notebooks.check_change(path, profile, change)
+    todo, finished = _unfinished(profile, paths, results, status, adopt, change)
     for path in finished:
         seconds = status[name_of(path)]["seconds"]
         print(f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)")
     if todo:
         with contextlib.closing(_Reproduction(profile, results, status, adopt)) as work:
+            work.change = change
             work.limit = 60 * (limit_minutes or LIMIT_MINUTES[profile])
             work.run(_turns(todo, jobs), len(finished), len(paths))
     place = results / "provenance.json"
@@ -124,7 +131,12 @@ def _with_profile(paths: list[Path], profile: str) -> list[Path]:
 
 
 def _unfinished(
-    profile: str, paths: list[Path], results: Path, status: Status, adopt: bool
+    profile: str,
+    paths: list[Path],
+    results: Path,
+    status: Status,
+    adopt: bool,
+    change: Mapping[str, Any],
 ) -> tuple[dict[Path, notebooks.Needs], list[Path]]:
     """The notebooks to run, with their needs, and those that are finished. One that cannot be read
     is noted as failed.
@@ -136,7 +148,7 @@ def _unfinished(
         name = name_of(path)
         before = status.get(name, {})
         try:
-            needs, inputs = notebooks.needs(path), inputs_of(path, profile)
+            needs, inputs = notebooks.needs(path), inputs_of(path, profile, change)
         except (ValueError, OSError) as error:  # the others can run
             status[name] = outcome("failed", printable(error))
             continue
@@ -144,7 +156,6 @@ def _unfinished(
         same = wanted.items() <= before.items() and not adopt and not before["adopted"]
         lost = changed(results, before["left"]) if same else []
         for piece in lost:
-            files.make_way(results / piece)
             print(f"  {name}: {results / piece} was changed or lost since: it is made again")
         (finished if same and not lost else todo)[path] = needs
     if todo:  # what the others come to stands in the ledger that these read
@@ -173,21 +184,27 @@ def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple
 class _Job:
     """A notebook at work in a process of its own, with its log and the lines of its progress."""
 
-    def __init__(self, path: Path, profile: str, results: Path, variables: dict[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        profile: str,
+        results: Path,
+        variables: dict[str, str],
+        change: Mapping[str, Any],
+    ) -> None:
         self.name, self.start, self.results = name_of(path), time.monotonic(), results
-        self.inputs, self.late = inputs_of(path, profile), False
+        self.inputs, self.late = inputs_of(path, profile, change), False
         output = results / "notebooks" / f"{self.name}.ipynb"
         self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
         progress = self.log.with_suffix(".progress")
         for file in (output, self.log, progress, list_of_runs(results, self.name)):
-            files.make_folder(file.parent, results)
-            files.make_way(file)
+            file.parent.mkdir(parents=True, exist_ok=True)
         list_of_runs(results, self.name).unlink(missing_ok=True)
-        with files.naming(progress):
-            progress.write_text("")
+        progress.write_text("")
         self.progress = open(progress, encoding="utf-8", errors="replace")  # noqa: SIM115
         own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(progress)}
         line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), profile]
+        line.append(json.dumps(dict(change)))
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -229,6 +246,7 @@ class _Reproduction:
         self.at_work: list[_Job] = []
         self.ended: list[str] = []
         self.limit = math.inf
+        self.change: Mapping[str, Any] = {}
         reference = provenance.of_reference(profile) or provenance.of_reference("quick")
         longest = {name: state["longest"] for name, state in status.items() if state["longest"]}
         self.seconds = reference.get("notebook_seconds", {}) | longest
@@ -252,7 +270,9 @@ class _Reproduction:
                     path = waiting.pop()
                     print(f"  {name_of(path)}: started", flush=True)
                     variables = self.variables(share)
-                    self.at_work.append(_Job(path, self.profile, self.results, variables))
+                    self.at_work.append(
+                        _Job(path, self.profile, self.results, variables, self.change)
+                    )
                 time.sleep(0.2)
                 for job in [*self.at_work]:
                     self.look(job, share)

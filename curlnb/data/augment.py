@@ -228,8 +228,14 @@ def apply(
                 for name, p in parameters._asdict().items()
             }
             chunks.append(
-                apply(images[i : i + CPU_CHUNK], Parameters(**few), size=size, mean=mean, std=std)
-            )  # type: ignore[arg-type]
+                apply(
+                    images[i : i + CPU_CHUNK],
+                    Parameters(**few),  # type: ignore[arg-type]
+                    size=size,
+                    mean=mean,
+                    std=std,
+                )
+            )
         return torch.cat(chunks)
     # bfloat16 keeps 8 bits: grey levels would be lost
     with torch.autocast(images.device.type, enabled=False):

@@ -27,11 +27,11 @@ from curlnb.experiments.objectives import Contrast, objective_loss
 from curlnb.experiments.own_parts import Augmentation, MakeEncoder
 from curlnb.models.encoders import SimCLR, projection_head, split_batch_norm
 from curlnb.runs import environment
-from curlnb.runs.boundary import check_known
 from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
+from curlnb.runs.validation import check_known
 from curlnb.theory import finite_worlds
 
 POSITIVES = ("augmented", "true")

@@ -26,9 +26,9 @@ from curlnb.experiments.latent_losses import (
     sampled_similarities,
 )
 from curlnb.runs import environment
-from curlnb.runs.boundary import check_known
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
+from curlnb.runs.validation import check_known
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")

@@ -25,11 +25,11 @@ from curlnb.experiments.latent import (
 )
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs import environment
-from curlnb.runs.boundary import check_known
 from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, Optimisation, train
+from curlnb.runs.validation import check_known
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")

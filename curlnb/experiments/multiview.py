@@ -48,11 +48,11 @@ def lab(rgb: Tensor) -> Tensor:
         rows = zip(TO_XYZ, WHITE, strict=True)
         xyz = torch.stack(
             [
-                sum(linear[:, c] * (weight / white) for c, weight in enumerate(row))
+                sum(linear[:, c] * (weight / white) for c, weight in enumerate(row))  # type: ignore[misc]
                 for row, white in rows
             ],
             1,
-        )  # type: ignore[misc]
+        )
         edge = 6 / 29
         f = torch.where(
             xyz > edge**3, xyz.clamp_min(edge**3) ** (1 / 3), xyz / (3 * edge**2) + 4 / 29

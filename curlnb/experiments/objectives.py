@@ -11,7 +11,7 @@ from curlnb import losses
 from curlnb.choices import Choices
 from curlnb.experiments import own_parts
 from curlnb.experiments.own_parts import Objective
-from curlnb.runs.boundary import check_known
+from curlnb.runs.validation import check_known
 
 SCHEDULES = ("constant", "down", "up")
 
@@ -93,7 +93,7 @@ def _corrected(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
 
 
 def _unbiased(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
-    each = losses.unbiased(seen.pos, seen.neg, seen.same, temperature=loss.temperature)
+    each = losses.unbiased(seen.pos, seen.neg, seen.same, temperature=loss.temperature)  # type: ignore[arg-type]
     return each, seen.pos.new_zeros(())
 
 
@@ -171,7 +171,7 @@ def objective_loss(
         else:
             neg, same = losses.subsample(neg, loss.negatives, generator, same)
     if named is None:
-        each, clamped = own_parts.losses_of(loss.objective, pos, neg), pos.new_zeros(())
+        each, clamped = own_parts.losses_of(loss.objective, pos, neg), pos.new_zeros(())  # type: ignore[arg-type]
     else:
         extra = losses.positives(*views) if len(views) > 2 and named.takes else None
         beta = scheduled(loss.beta, loss.schedule, done)

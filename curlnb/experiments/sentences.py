@@ -19,11 +19,11 @@ from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
 from curlnb.experiments.neighbour_loss import neighbour_loss
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
-from curlnb.runs.boundary import check_known
 from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Optimisation, TrainingError, optimiser, train
+from curlnb.runs.validation import check_known
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")

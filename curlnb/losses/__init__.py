@@ -1,4 +1,5 @@
-"""Every objective of the three papers, as pure functions of similarities.
+"""Every objective of the three papers, as pure functions of similarities; and as modules, for a
+training loop that is not ours: `InfoNCE`, `Debiased`, `HardNegative`, `Unbiased`.
 
 One formula holds them all. For an anchor x with a positive x+ and k samples u_i of the marginal,
 
@@ -36,10 +37,15 @@ from curlnb.losses.contrastive import (
     loss_and_clamped,
     unbiased,
 )
+from curlnb.losses.modules import Debiased, HardNegative, InfoNCE, Unbiased
 from curlnb.losses.other_forms import curl_loss, jsd_loss
 
 __all__ = [
+    "Debiased",
+    "HardNegative",
+    "InfoNCE",
     "Pairs",
+    "Unbiased",
     "clamped_fraction",
     "contrastive_loss",
     "curl_loss",

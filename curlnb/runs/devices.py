@@ -7,6 +7,7 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Iterator
+from typing import Any
 
 import threadpoolctl
 import torch
@@ -120,33 +121,36 @@ def in_force(seed: int, precision: str, device: torch.device) -> Iterator[int]:
             torch.set_autocast_enabled(kind, False)
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float32)
-        stack.callback(setattr, torch.backends.mkldnn, "enabled", torch.backends.mkldnn.enabled)
-        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
-        _restore_float32(stack)
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        torch.backends.cudnn.allow_tf32 = tf32
-        for part in (torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn):
-            part.fp32_precision = "ieee"
-        for part in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
-            part.fp32_precision = "tf32" if tf32 else "ieee"
+        stack.enter_context(_float32("tf32" if tf32 else "ieee"))
         torch.manual_seed(seed)  # of initial weights and dropout; all else draws from generators
         yield count
 
 
-def _restore_float32(stack: contextlib.ExitStack) -> None:
-    """Have `stack` restore how float32 is computed, for readers of torch's older and newer switches.
+@contextlib.contextmanager
+def _float32(precision: str) -> Iterator[None]:
+    """Compute inside the block with oneDNN, and with float32 as `precision` says, "ieee" or "tf32".
 
-    torch refuses to read the older ones where the newer ones were set.
+    torch has older switches and newer ones, and refuses to read an older one after a newer one was
+    set; such an older one is left as the newer ones are.
     """
-    torch_has = torch.backends
-    for part in (torch_has.cuda.matmul, torch_has.mkldnn.matmul, torch_has.cudnn.conv,
-                 torch_has.cudnn.rnn, torch_has.mkldnn.conv, torch_has.mkldnn.rnn):  # fmt: skip
-        stack.callback(setattr, part, "fp32_precision", part.fp32_precision)
-    with contextlib.suppress(RuntimeError):
-        before = torch.get_float32_matmul_precision()
-        stack.callback(torch.set_float32_matmul_precision, before)
-    with contextlib.suppress(RuntimeError):
-        stack.callback(setattr, torch_has.cudnn, "allow_tf32", torch_has.cudnn.allow_tf32)
+    backends: Any = torch.backends
+    oneDNN, cuDNN = backends.mkldnn, backends.cudnn
+    newer = (oneDNN.matmul, oneDNN.conv, oneDNN.rnn, backends.cuda.matmul, cuDNN.conv, cuDNN.rnn)
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, oneDNN, "enabled", oneDNN.enabled)
+        for part in newer:
+            stack.callback(setattr, part, "fp32_precision", part.fp32_precision)
+        with contextlib.suppress(RuntimeError):
+            before = torch.get_float32_matmul_precision()
+            stack.callback(torch.set_float32_matmul_precision, before)
+        with contextlib.suppress(RuntimeError):
+            stack.callback(setattr, cuDNN, "allow_tf32", cuDNN.allow_tf32)
+        oneDNN.enabled = True
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        cuDNN.allow_tf32 = precision == "tf32"
+        oneDNN.conv.fp32_precision = oneDNN.rnn.fp32_precision = "ieee"
+        cuDNN.conv.fp32_precision = cuDNN.rnn.fp32_precision = precision
+        yield
 
 
 def keep_memory() -> None:

@@ -1,8 +1,4 @@
-"""What the environment says: where the checkout and the results are, how a notebook is being run.
-
-`VARIABLES` has the settings. `boundary.check_environment` refuses what is none of them and values
-out of range.
-"""
+"""What the environment says: where the checkout and the results are, how a notebook is run."""
 
 import contextlib
 import functools
@@ -17,28 +13,74 @@ from typing import Any, TypeVar
 Group = TypeVar("Group")
 Loader = TypeVar("Loader", bound=Callable[..., Any])
 
-VARIABLES = {
-    "CURLNB_HOME": "the checkout; default: the package's own, for an installed wheel that of the working directory",
-    "CURLNB_DATA": "where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb",
-    "CURLNB_RESULTS": "where results go; default: results/ in the checkout, without one in the working directory",
-    "CURLNB_NOTEBOOK": "the notebook at work, set by `make reproduce`",
-    "CURLNB_LOG": "a file that gets one line a minute on long work, where nobody watches a progress bar",
-    "CURLNB_ADOPT": "0: adopt no committed reference run (`make reproduce`); any: take the store's own runs of other numerics, too",
-    "CURLNB_REFERENCE": "1: look runs up among the committed reference runs, compute none (`make test`)",
-    "CURLNB_WORKERS": "how many processes a sweep keeps busy on the CPU; default: one a core",
-    "CURLNB_SCHEDULER": "tls://host:8786 or a scheduler file: the Dask cluster on which sweeps compute; default: none, local processes",
-    "CURLNB_THREADS": "CPU threads of a run, default 1; another number changes a run's last bits",
-    "CURLNB_DEVICE": "cuda, cuda:1, mps or cpu; default: cuda where there is one, else cpu. Some experiments need float64, which mps lacks",
-    "CURLNB_CUDA_GRAPHS": "1: replay compiled steps as CUDA graphs; default: off, as long as no measurement speaks for it",
-    "CURLNB_DRY": "1: two steps on synthetic data of the real shapes, to see that the code runs",
-    "CURLNB_DEBUG": "1: an error of a command is shown with its traceback, as by --debug",
-    "CURLNB_TORCH_BACKEND": "which build of torch the set-up installs (tools/bootstrap.py)",
-    "CURLNB_UNVERIFIED": "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
+SWITCH, FREE = "0|1", ".*"
+VARIABLES = {  # name: (pattern of its values, what it is)
+    "CURLNB_HOME": (
+        FREE,
+        "the checkout; default: the package's own, for an installed wheel that of the working "
+        "directory",
+    ),
+    "CURLNB_DATA": (
+        FREE,
+        "where fetched data is kept; default: data/cache/ in the checkout, without one "
+        "~/.cache/curlnb",
+    ),
+    "CURLNB_RESULTS": (
+        FREE,
+        "where results go; default: results/ in the checkout, without one in the working directory",
+    ),
+    "CURLNB_LOG": (
+        FREE,
+        "a file that gets one line a minute on long work, where nobody watches a progress bar",
+    ),
+    "CURLNB_NOTEBOOK": (
+        r"(?!/)(?!.*\.\.)[^\x00-\x1f]*",
+        "the path below notebooks/, without the ending, of the notebook at work, set by "
+        "`make reproduce`",
+    ),
+    "CURLNB_ADOPT": (
+        "0|1|any",
+        "0: adopt no committed reference run (`make reproduce`); any: take the store's own runs of "
+        "other numerics, too; default: 1",
+    ),
+    "CURLNB_REFERENCE": (
+        SWITCH,
+        "1: look runs up among the committed reference runs, compute none (`make test`)",
+    ),
+    "CURLNB_WORKERS": (
+        "[0-9]{1,4}",
+        "how many processes a sweep keeps busy on the CPU, 0 for this one alone; default: one a "
+        "core",
+    ),
+    "CURLNB_SCHEDULER": (
+        r"\w+://\S+:[0-9]+|.*\.json",
+        "tcp://host:8786 or a scheduler file, which ends in .json: the Dask cluster on which "
+        "sweeps compute; default: none, local processes",
+    ),
+    "CURLNB_THREADS": (
+        "[1-9][0-9]{0,3}",
+        "CPU threads of a run, default 1; another number changes a run's last bits",
+    ),
+    "CURLNB_DEVICE": (
+        "cpu|mps|cuda(:[0-9]{1,2})?",
+        "cuda, cuda:1, mps or cpu, of those that this machine has; default: cuda where there is "
+        "one, else cpu. Some experiments need float64, which mps lacks",
+    ),
+    "CURLNB_CUDA_GRAPHS": (SWITCH, "1: replay compiled steps as CUDA graphs; default: 0"),
+    "CURLNB_DRY": (
+        SWITCH,
+        "1: two steps on synthetic data of the real shapes, to see that the code runs",
+    ),
+    "CURLNB_DEBUG": (SWITCH, "1: an error of a command is shown with its traceback"),
+    "CURLNB_TORCH_BACKEND": (FREE, "which build of torch the set-up installs (tools/bootstrap.py)"),
+    "CURLNB_UNVERIFIED": (
+        FREE,
+        "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
+    ),
 }
 
-CARRIED = (
-    Path(__file__).resolve().parent.parent / "carried"
-)  # what a wheel has of the checkout (setup.py): catalogue and ledger
+# what a wheel has of the checkout (setup.py): catalogue and ledger
+CARRIED = Path(__file__).resolve().parent.parent / "carried"
 
 
 def _found() -> Path:
@@ -62,13 +104,25 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)
 virtual machines exist that announce tiles and hide their sizes, on which bfloat16 ends in an
 illegal instruction, and processors with and without tiles so take the same kernels.
 """
+if os.environ.get("MUJOCO_GL") == "":  # dm_control takes it for the name of a renderer
+    del os.environ["MUJOCO_GL"]
+
+
+def setting(name: str) -> str:
+    """The value of one of VARIABLES, empty where it is not set. ValueError for one that it cannot
+    have.
+    """
+    value, (pattern, meaning) = os.environ.get(name, ""), VARIABLES[name]
+    if value and not re.fullmatch(pattern, value):
+        raise ValueError(f"{name}={value!r} is not a value that it can have: {meaning}")
+    return value
 
 
 def home() -> Path:
     """The checkout; without one, what the wheel carries of it, laid out as there and only to be
     read.
     """
-    given = os.environ.get("CURLNB_HOME")
+    given = setting("CURLNB_HOME")
     return Path(given).expanduser() if given else FOUND
 
 
@@ -83,34 +137,29 @@ def checkout(what: str) -> Path:
     """
     if not in_checkout():
         raise ValueError(
-            f"{what} needs a checkout of this project, and this is a package alone: set CURLNB_HOME to one, or start this in it"
+            f"{what} needs a checkout of this project, and this is a package alone: "
+            "set CURLNB_HOME to one, or start this in it"
         )
     return home()
 
 
 if not in_checkout():  # fetched data outlives the installed package
     with contextlib.suppress(RuntimeError):  # nobody's home
-        os.environ.setdefault(
-            "CURLNB_DATA",
-            str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "curlnb"),
-        )
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        os.environ.setdefault("CURLNB_DATA", str(cache / "curlnb"))
 
 
 def results_folder() -> Path:
     """CURLNB_RESULTS, or results/ in the checkout or, without one, in the working directory, as an
     absolute path.
     """
-    return (
-        Path(os.environ.get("CURLNB_RESULTS") or (home() if in_checkout() else Path()) / "results")
-        .expanduser()
-        .absolute()
-    )
+    default = (home() if in_checkout() else Path()) / "results"
+    return Path(setting("CURLNB_RESULTS") or default).expanduser().absolute()
 
 
 def results_root() -> Path:
-    return (
-        results_folder() / "dry" if dry() else results_folder()
-    )  # noise must not be taken for results
+    """Where results go; in a dry run another folder, so that noise is not taken for results."""
+    return results_folder() / "dry" if dry() else results_folder()
 
 
 def reference_folder() -> Path:
@@ -119,12 +168,74 @@ def reference_folder() -> Path:
 
 
 def notebook_name() -> str:
-    """The running notebook, as `1_curl/4.1_surrogate_bound`, or the empty string where nobody said."""
-    return os.environ.get("CURLNB_NOTEBOOK", "")
+    """The running notebook, as `1_curl/4.1_surrogate_bound`; empty where it is not known."""
+    return setting("CURLNB_NOTEBOOK")
+
+
+def reference_only() -> bool:
+    return setting("CURLNB_REFERENCE") == "1"
+
+
+def adopt() -> bool:
+    """Whether a notebook run by hand may take committed reference runs; a dry run makes none and
+    takes none.
+    """
+    return setting("CURLNB_ADOPT") != "0" and not dry()
+
+
+def adopt_any() -> bool:
+    """Whether a finished run of the store is also taken where it was made by other numerics: other
+    threads, another device.
+    """
+    return setting("CURLNB_ADOPT") == "any"
+
+
+def threads() -> int:
+    """CPU threads of a run."""
+    return int(setting("CURLNB_THREADS") or 1)
+
+
+def workers() -> int:
+    """Processes that a sweep keeps busy on the CPU."""
+    return int(setting("CURLNB_WORKERS") or cores())
+
+
+def cores() -> int:
+    """CPU cores that this process may use: on Linux those of its affinity, for example a cluster
+    job's share of its node.
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cuda_graphs() -> bool:
+    return setting("CURLNB_CUDA_GRAPHS") == "1"
+
+
+def debug() -> bool:
+    return os.environ.get("CURLNB_DEBUG") == "1"
+
+
+def headless() -> bool:
+    return "CURLNB_LOG" in os.environ
+
+
+def log(line: str) -> None:
+    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
+    instead.
+    """
+    if headless():
+        with (
+            contextlib.suppress(OSError),
+            open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,
+        ):
+            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+
+# --- dry runs -------------------------------------------------------------------------------------
 
 
 def dry() -> bool:
-    return os.environ.get("CURLNB_DRY") == "1"
+    return setting("CURLNB_DRY") == "1"
 
 
 def limited(settings: Group, **most: int) -> Group:
@@ -150,72 +261,7 @@ def kept_in_memory(most: int) -> Callable[[Loader], Loader]:
 
     def decorate(load: Loader) -> Loader:
         kept = functools.lru_cache(most)(lambda _, *arguments: load(*arguments))
-        return functools.wraps(load)(lambda *arguments: kept(dry(), *arguments))  # type: ignore[return-value]
+        wrapped: Any = functools.wraps(load)(lambda *arguments: kept(dry(), *arguments))
+        return wrapped
 
     return decorate
-
-
-def reference_only() -> bool:
-    return os.environ.get("CURLNB_REFERENCE") == "1"
-
-
-def adopt() -> bool:
-    """Whether a notebook run by hand may take committed reference runs; a dry run makes none and
-    takes none.
-    """
-    return os.environ.get("CURLNB_ADOPT") != "0" and not dry()
-
-
-def adopt_any() -> bool:
-    """Whether a finished run of the store is also taken where it was made by other numerics: other
-    threads, another device.
-    """
-    return os.environ.get("CURLNB_ADOPT") == "any"
-
-
-def threads() -> int:
-    """CPU threads of a run."""
-    return _count("CURLNB_THREADS", 1, 1, "threads; use 1 or more")
-
-
-def workers() -> int:
-    """Processes that a sweep keeps busy on the CPU."""
-    return _count("CURLNB_WORKERS", cores(), 0, "processes; use 0 (this process) or more")
-
-
-def cores() -> int:
-    """CPU cores that this process may use: on Linux those of its affinity, a cluster job's share of
-    its node say.
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _count(name: str, default: int, least: int, what: str) -> int:
-    value = os.environ.get(name) or str(default)
-    if not re.fullmatch("[0-9]{1,4}", value) or int(value) < least:
-        raise ValueError(f"{name}={value!r} is no number of {what}, at most 9999")
-    return int(value)
-
-
-def cuda_graphs() -> bool:
-    return os.environ.get("CURLNB_CUDA_GRAPHS") == "1"
-
-
-def debug() -> bool:
-    return os.environ.get("CURLNB_DEBUG") == "1"
-
-
-def headless() -> bool:
-    return "CURLNB_LOG" in os.environ
-
-
-def log(line: str) -> None:
-    """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
-    instead.
-    """
-    if headless():
-        with (
-            contextlib.suppress(OSError),
-            open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,
-        ):
-            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from curlnb.choices import FORMER
-from curlnb.runs.boundary import check_parameters
 from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
 from curlnb.runs.provenance import numerics
 from curlnb.runs.source import Graph, Source, digest_of, is_ours
+from curlnb.runs.validation import check_parameters
 
 
 class StoreError(RuntimeError):
@@ -280,8 +280,8 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         hints |= {
             field: hint
             for field, hint in typing.get_type_hints(group).items()
-            if field in group.__dataclass_fields__
-        }  # type: ignore[attr-defined]
+            if field in vars(group)["__dataclass_fields__"]
+        }
     return hints
 
 

@@ -21,8 +21,8 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to
-    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's instructions where ONEDNN_MAX_CPU_ISA names others than this
-    project does.
+    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's
+    instructions where ONEDNN_MAX_CPU_ISA names others than this project does.
     """
     device = devices.default_device()
     precision, compiled, _ = devices.admitted(
@@ -109,14 +109,20 @@ def of_reference(profile: str) -> dict[str, Any]:
 
 @functools.cache
 def commit() -> str:
-    """The checkout's commit, with a plus where files differ from it; empty outside a git checkout."""
+    """The checkout's commit, with a plus where files differ from it; empty where there is none."""
     return git("describe", "--always", "--dirty=+", "--abbrev=12")
 
 
 def git(*words: str) -> str:
-    """What a git command says of the checkout; empty where it fails, outside a git checkout say."""
+    """What a git command prints of the checkout; empty where it fails, as outside a git checkout.
+
+    The checkout may be another user's, in a container for example, and GIT_DIR may name another
+    repository: neither is to change what is read.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    line = ["git", "-c", f"safe.directory={home().resolve()}", *words]
     try:
-        answer = subprocess.run(["git", *words], cwd=home(), capture_output=True, text=True)
+        answer = subprocess.run(line, cwd=home(), env=own, capture_output=True, text=True)
     except OSError:
         return ""
     return "" if answer.returncode else answer.stdout.strip()

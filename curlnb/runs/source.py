@@ -263,7 +263,7 @@ class Reader:
         }
         assert len(entries) == len(table.keys), f"{self.at}: Choices takes plain names"
         picked = [
-            f"{name}={self.dump(entries[name], local)}"
+            f"{name!s}={self.dump(entries[name], local)}"
             for name in entries
             if self.chosen is None or name in self.chosen
         ]

@@ -1,16 +1,14 @@
 """The run store: every run is computed once, written whole, and found again.
 
 `Store.run` executes an experiment (`curlnb.runs.experiment`) unless a finished run with the same
-key is there. A run lives in a folder,
+key is there. A key holds what was asked for, the code that computes it, and the numerics.
 
-    <store>/<experiment>/<key>/run.json            parameters, metrics, provenance: written last, so its presence means done
-                               arrays.safetensors  what the experiment keeps beside its metrics, and
-                               its learning curve
-                               checkpoint.safetensors, progress.json   only while it runs
-    <store>/trained/<key>.safetensors   what a training left that several experiments look at, each in its way
+    <store>/<experiment>/<key>/run.json              parameters, metrics, provenance; written last
+                               arrays.safetensors    what it keeps beside its metrics, its curve
+                               checkpoint.safetensors, progress.json      while it runs
+    <store>/trained/<key>.safetensors                a training that several experiments share
 
-and a key holds what was asked for, the digest of all code in reach, and the numerics. What is
-damaged is set aside and computed again (`curlnb.runs.files`).
+What is damaged is set aside and computed again (`curlnb.runs.files`).
 """
 
 import contextlib
@@ -36,36 +34,29 @@ from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
 Record = dict[str, Any]
 
 CURVE = "curve/"  # before a learning curve's name among a run's arrays
+ARRAYS = "arrays.safetensors"
+TAKEN = {"seed", "seconds", "device", "experiment", "identity", "origin"}  # columns of a table
 
 
 @dataclass
 class Run:
-    """What an experiment sees of the store: a place for its checkpoint and arrays, and an ear for
-    its progress.
-    """
+    """What an experiment sees of the store: where its checkpoint, arrays and progress go."""
 
     folder: Path
     device: torch.device = field(default_factory=default_device)
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    curve: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # of its training: a number an epoch for each scalar
+    curve: dict[str, list[float]] = field(default_factory=dict)  # scalar -> a number an epoch
     notes: dict[str, Any] = field(default_factory=dict)  # kept in the record's provenance
-    trained: Path | None = None  # where its training is kept, or will be, for whoever shares it
+    trained: Path | None = None  # where a shared training is kept
     _last_note: float = 0.0
 
     def progress(self, done: float, total: float, **values: float) -> None:
-        """Leave a small note of how far the run is (at most one a second, and one at the end) for
-        whoever waits for it.
-        """
-        if (
-            time.monotonic() - self._last_note > 1 or done >= total
-        ):  # what follows the last step may take long
+        """Note how far the run is, at most once a second and at the end, for those who wait."""
+        if time.monotonic() - self._last_note > 1 or done >= total:
             self._last_note = time.monotonic()
+            note = {"done": done, "total": total, **values}
             with contextlib.suppress(OSError):  # a run does not fail for want of a note
-                files.write_json(
-                    self.folder / "progress.json", {"done": done, "total": total, **values}
-                )
+                files.write_json(self.folder / "progress.json", note)
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write tensors and a JSON state as one file, whole or not at all."""
@@ -84,22 +75,15 @@ class Run:
         """Keep the last checkpoint for whoever shares the training, without the optimiser's
         moments: it takes no further step.
         """
-        if (
-            self.trained is not None
-            and not self.trained.exists()
-            and (saved := self.load_checkpoint())
-        ):
-            tensors, state = saved
-            files.save_tensors(
-                self.trained,
-                {name: t for name, t in tensors.items() if not name.startswith("optimizer/")},
-                state,
-            )
+        if self.trained is None or self.trained.exists() or not (saved := self.load_checkpoint()):
+            return
+        kept = {n: t for n, t in saved[0].items() if not n.startswith("optimizer/")}
+        files.save_tensors(self.trained, kept, saved[1])
 
     def tidy(self) -> None:
         """Remove what a run needs only while it runs."""
         for name in ("checkpoint.safetensors", "progress.json"):
-            files.remove(self.folder / name)
+            (self.folder / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -126,10 +110,8 @@ class Store:
         kind: Callable[[Path], Run] = Run,
     ) -> Run:
         """The run as the experiment sees it."""
-        run, training = (
-            kind(self.folder(experiment, parameters, seed)),
-            experiment.training_key(parameters, seed),
-        )
+        run = kind(self.folder(experiment, parameters, seed))
+        training = experiment.training_key(parameters, seed)
         run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
         return run
 
@@ -142,29 +124,18 @@ class Store:
         if not self.reference_only and (record := self._own(experiment, parameters, seed)):
             return record | {"origin": "computed"}
         if self.reference is not None:
-            found = read_reference(self.reference / f"{experiment.name}.jsonl").get(
-                experiment.identity(parameters, seed)
-            )
-            if found is not None and (
-                self.reference_only or found["code"] == experiment.code(parameters)
-            ):
-                return found | {
-                    "origin": ", ".join(
-                        [
-                            "reference",
-                            *provenance.other_numerics(found.get("numerics", {}), parameters),
-                        ]
-                    )
-                }
-            if (
-                not self.reference_only
-                and environment.adopt_any()
-                and (record := self._of_other_numerics(experiment, parameters, seed))
-            ):
-                return record | {"origin": "computed"}
+            known = read_reference(self.reference / f"{experiment.name}.jsonl")
+            found = known.get(experiment.identity(parameters, seed))
+            if found and (self.reference_only or found["code"] == experiment.code(parameters)):
+                others = provenance.other_numerics(found.get("numerics", {}), parameters)
+                return found | {"origin": ", ".join(["reference", *others])}
+            if not self.reference_only and environment.adopt_any():
+                record = self._of_other_numerics(experiment, parameters, seed)
+                return record and record | {"origin": "computed"}
         if self.reference_only:
             raise StoreError(
-                f"no reference run of {experiment.name} with these parameters: run `make reproduce reference` and commit"
+                f"no reference run of {experiment.name} with these parameters: "
+                "run `make reproduce reference` and commit"
             )
         return None
 
@@ -176,29 +147,17 @@ class Store:
         about_to_compute: bool = False,
     ) -> Record | None:
         """The run's record in this store, if it and the run's arrays are whole."""
-        identity, folder = (
-            experiment.identity(parameters, seed),
-            self.folder(experiment, parameters, seed),
-        )
+        identity = experiment.identity(parameters, seed)
+        folder = self.folder(experiment, parameters, seed)
 
         def whole(record: Record) -> bool:
-            return (
-                record.get("identity") == identity
-                and record.get("seed") == seed
-                and _complete(record)
-                and "arrays" in record
-            )
+            same = record.get("identity") == identity and record.get("seed") == seed
+            return same and _complete(record) and "arrays" in record
 
-        record, arrays = (
-            files.read_sealed(folder / "run.json", whole),
-            folder / "arrays.safetensors",
-        )
+        record, arrays = files.read_sealed(folder / "run.json", whole), folder / ARRAYS
         if record and record["arrays"]:
-            if (
-                about_to_compute
-                and not os.path.lexists(arrays)
-                and not [*folder.glob(f"{arrays.name}.damaged-*")]
-            ):
+            damaged = [*folder.glob(f"{arrays.name}.damaged-*")]
+            if about_to_compute and not os.path.lexists(arrays) and not damaged:
                 files.say(f"{arrays} is missing: the run is computed again")
             if files.load_tensors(arrays) is None:
                 return None
@@ -243,20 +202,18 @@ class Store:
         not there is computed, under its lock.
         """
         run = self.begin(experiment, parameters, seed)
-        files.make_folder(run.folder, self.root)
+        run.folder.mkdir(parents=True, exist_ok=True)
         locks = [run.folder / "lock"]
-        if (
-            run.trained is not None and not run.trained.exists()
-        ):  # else two experiments that share a training would both train at once
-            files.make_folder(run.trained.parent, self.root)
+        # else two experiments that share a training would both train at once
+        if run.trained is not None and not run.trained.exists():
+            run.trained.parent.mkdir(parents=True, exist_ok=True)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(files.lock(lock, -1 if wait else 0))
-                if (
-                    record := self._own(experiment, parameters, seed, about_to_compute=True)
-                ) is None:
+                record = self._own(experiment, parameters, seed, about_to_compute=True)
+                if record is None:
                     first()
                     record = self._execute(experiment, experiment.parameters(parameters), seed, run)
                 return record | {"origin": "computed"}
@@ -265,41 +222,33 @@ class Store:
 
     def _execute(self, experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
         for leftover in run.folder.glob(".*"):  # what a killed writer left half done
-            files.remove(leftover)
+            leftover.unlink()
         start, earlier = time.perf_counter(), run.load_checkpoint()
+        before = earlier[1].get("seconds", 0.0) if earlier else 0.0
         with in_force(seed, full.get("precision", "float32"), run.device) as threads:
             metrics = experiment.call(run, full, seed)
             arrays = run.arrays | {
                 f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
                 for name, values in run.curve.items()
             }
-        if taken := {*metrics} & {
-            *full,
-            "seed",
-            "seconds",
-            "device",
-            "experiment",
-            "identity",
-            "origin",
-        }:
+        if taken := {*metrics} & {*full, *TAKEN}:
             raise StoreError(
-                f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column of: give it another name"
+                f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column "
+                "of: give it another name"
             )
         if not _numbers(metrics):
             raise StoreError(
-                f"{experiment.name} returned NaN, or what is no number or text, among its metrics: such a run is not kept"
+                f"{experiment.name} returned NaN, or what is no number or text, among its metrics: "
+                "such a run is not kept"
             )
         if arrays:
-            files.save_tensors(run.folder / "arrays.safetensors", arrays, {})
+            files.save_tensors(run.folder / ARRAYS, arrays, {})
         record: Record = {
             "experiment": experiment.name,
             "parameters": as_json(full, digests=False),
             "seed": seed,
             "metrics": metrics,
-            "seconds": round(
-                time.perf_counter() - start + (earlier[1].get("seconds", 0.0) if earlier else 0.0),
-                2,
-            ),
+            "seconds": round(time.perf_counter() - start + before, 2),
             "device": str(run.device.type),
             "identity": experiment.identity(full, seed),
             "code": experiment.code(full),
@@ -319,9 +268,8 @@ class Store:
         """
         if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
-            files.make_folder(path.parent, self.root)
-            files.make_way(path)
-            with files.naming(path), open(path, "a") as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "a") as file:
                 file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
 
     def arrays(
@@ -330,11 +278,8 @@ class Store:
         """What the run kept beside its metrics: name -> tensor. A run that is not in this store is
         computed first.
         """
-        return {
-            name: t
-            for name, t in self._kept(experiment, parameters, seed).items()
-            if not name.startswith(CURVE)
-        }
+        kept = self._kept(experiment, parameters, seed)
+        return {name: t for name, t in kept.items() if not name.startswith(CURVE)}
 
     def curve(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
@@ -343,22 +288,17 @@ class Store:
         one number an epoch. See `arrays`.
         """
         kept = self._kept(experiment, parameters, seed)
-        return {
-            name.removeprefix(CURVE): t.tolist()
-            for name, t in kept.items()
-            if name.startswith(CURVE)
-        }
+        curves = {n: t for n, t in kept.items() if n.startswith(CURVE)}
+        return {name.removeprefix(CURVE): t.tolist() for name, t in curves.items()}
 
     def _kept(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> dict[str, Tensor]:
         record = self.compute(experiment, parameters, seed)
         assert record is not None
-        saved = (
-            files.load_tensors(self.folder(experiment, parameters, seed) / "arrays.safetensors")
-            if record["arrays"]
-            else None
-        )
+        if not record["arrays"]:
+            return {}
+        saved = files.load_tensors(self.folder(experiment, parameters, seed) / ARRAYS)
         return saved[0] if saved else {}
 
     def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
@@ -370,16 +310,16 @@ class Store:
         """
         if experiment.training is None:
             raise StoreError(
-                f"{experiment.name} keeps no trained network: `@experiment(training=...)` says which function trains it"
+                f"{experiment.name} keeps no trained network: `@experiment(training=...)` says "
+                "which function trains it"
             )
         full = experiment.parameters(parameters)
         self.compute(experiment, full, seed)
         run = self.begin(experiment, full, seed)
         precision = full.get("precision", "float32")
         with files.lock(run.folder / "lock"), in_force(seed, precision, run.device):
-            found = experiment.training(
-                run, seed=seed, **grouped(experiment.training, full)
-            )  # trains where the network was lost
+            # trains where the network was lost
+            found = experiment.training(run, seed=seed, **grouped(experiment.training, full))
             run.keep_training()
             run.tidy()
             return found
@@ -412,15 +352,15 @@ def read_reference(path: Path) -> dict[str, Record]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            record = (
-                files.unseal(record, reference_place(path.stem)) if "digest" in record else record
-            )
+            if "digest" in record:
+                record = files.unseal(record, reference_place(path.stem))
             if not _complete(record):
                 raise files.Damaged("it lacks a field or a number")
             found[record["identity"]] = record
         except (ValueError, LookupError, TypeError) as error:
             files.say(
-                f"{path}, line {number}, is damaged ({error}): it counts as absent; `git checkout` restores it"
+                f"{path}, line {number}, is damaged ({error}): it counts as absent; "
+                "`git checkout` restores it"
             )
     return found
 
@@ -431,16 +371,17 @@ def reference_place(experiment: str) -> str:
 
 
 _FIELDS: dict[str, type | types.UnionType] = {
-    "experiment": str, "parameters": dict, "seed": int, "metrics": dict, "seconds": int | float, "device": str, "identity": str,
-    "code": str, "machine": dict,
-}  # fmt: skip
+    **dict.fromkeys(("experiment", "device", "identity", "code"), str),
+    **dict.fromkeys(("parameters", "metrics", "machine"), dict),
+    "seed": int,
+    "seconds": int | float,
+}
 
 
 def _complete(record: Record) -> bool:
     """Whether a record has the fields that its readers take, and numbers where they must be."""
-    return all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items()) and _numbers(
-        record["metrics"]
-    )
+    there = all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items())
+    return there and _numbers(record["metrics"])
 
 
 def _numbers(metrics: Any) -> bool:
@@ -449,8 +390,5 @@ def _numbers(metrics: Any) -> bool:
         return all(_numbers(value) for value in metrics.values())
     if isinstance(metrics, list):
         return all(map(_numbers, metrics))
-    return (
-        metrics is None
-        or isinstance(metrics, str)
-        or (isinstance(metrics, int | float) and not math.isnan(metrics))
-    )
+    number = isinstance(metrics, int | float) and not math.isnan(metrics)
+    return metrics is None or isinstance(metrics, str) or number

@@ -1,25 +1,50 @@
 """A grid of parameters x seeds -> one tidy DataFrame, by way of the run store."""
 
+import contextlib
+import functools
 import itertools
 import json
 import os
-import sys
-import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
+from concurrent.futures import wait as wait_for
 from typing import Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
-from curlnb.runs import cluster, environment
-from curlnb.runs.boundary import check_seed
+from curlnb.runs import environment
 from curlnb.runs.devices import default_device
-from curlnb.runs.executors import Executor, Here, Job, Processes, SweepError
+from curlnb.runs.executors import (
+    Here,
+    Job,
+    OtherCodeError,
+    SweepError,
+    local_processes,
+    scheduled,
+    shown,
+    work,
+)
 from curlnb.runs.experiment import Experiment, as_json
+from curlnb.runs.progress import Display
 from curlnb.runs.store import Record, Store, default_store
+from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
+RETRIES = (
+    2  # of the runs at hand when a worker process dies, for example by the out-of-memory killer
+)
+WHY_DEAD = (
+    "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside "
+    "`if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this process alone"
+)
 
 
 def sweep(
@@ -29,7 +54,7 @@ def sweep(
     seeds: int | Iterable[int] = 3,
     store: Store | None = None,
     workers: int | None = None,
-    client: Any = None,
+    executor: Executor | None = None,
     **fixed: Any,
 ) -> pd.DataFrame:
     """Run `experiment` at every point of `grid` with every seed, computing only what the store does
@@ -38,21 +63,27 @@ def sweep(
     grid: a mapping of lists (their product is run), or points (mappings), each of which may carry
     its own "seeds". seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common
     to all points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one
-    a core, and on a GPU 0: this process. client: a `distributed.Client` on whose workers to
-    compute; default the scheduler at `CURLNB_SCHEDULER`, if set and `workers` is not given. They
-    need the same code, data and, at the same path, store (docs/cluster.md). Returns one row a run,
-    in the grid's order: parameters, metrics, seed, seconds, device, and origin ("computed", or
-    "reference" for an adopted reference run). A failed run does not stop the others; SweepError
-    names it at the end.
+    a core, and on a GPU 0: this process. executor: one of the `concurrent.futures` kind instead,
+    `client.get_executor()` of a Dask client for example; default that of the Dask scheduler at
+    `CURLNB_SCHEDULER`, if set and `workers` is not given. Its workers need the same code, data and,
+    at the same path, store (docs/cluster.md). Returns one row a run, in the grid's order:
+    parameters, metrics, seed, seconds, device, and origin ("computed", or "reference" for an
+    adopted reference run). A failed run does not stop the others; SweepError names it at the end.
     """
     if workers is not None and (type(workers) is not int or workers < 0):
         raise ValueError(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
+    if executor is not None and not isinstance(executor, Executor):
+        raise ValueError(
+            f"executor is a {type(executor).__name__}: it must be one of the concurrent.futures "
+            "kind, such as client.get_executor() of a Dask client"
+        )
     store = store or default_store()
     jobs = [
-        _job(experiment, store, experiment.parameters({**fixed, **point}), seed)
+        Job(experiment, store, full, seed, experiment.key(full, seed))
         for point, seed in _points(grid, seeds)
+        for full in [experiment.parameters({**fixed, **point})]
     ]
     _refuse_namesakes(jobs)
     for job in jobs:
@@ -61,29 +92,23 @@ def sweep(
         return _dry(jobs)
     found = {job.key: job.find() for job in jobs}
     if missing := list({job.key: job for job in jobs if found[job.key] is None}.values()):
-        _compute(missing, _executor(len(missing), workers, client))
-    return pd.DataFrame([_row(job, found[job.key] or job.find()) for job in jobs])
+        _compute(missing, executor, workers)
+        found |= {job.key: shown(job) for job in missing}
+    if unseen := [job for job in missing if found[job.key] is None]:
+        raise SweepError(
+            f"a worker finished {unseen[0]}, but not in {store.root}: all must share that folder"
+        )
+    return pd.DataFrame([_row(job, found[job.key]) for job in jobs])
 
 
-def _job(experiment: Experiment, store: Store, parameters: dict[str, Any], seed: int) -> Job:
-    return Job(experiment, store, parameters, seed, experiment.key(parameters, seed))
-
-
-_ALIKE = (  # their values change no metric's name
+_ALIKE = {  # their values change no metric's name
     "dataset", "encoder", "bn_groups", "positives", "views", "size", "batch", "precision",
     "objective", "negatives", "tau_plus", "beta", "schedule", "temperature", "momentum",
-)  # fmt: skip
-_LARGE = (
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet50-imagenet",
-    "vgg16",
-    "vgg16_bn",
-)  # encoders that a dry run need not train twice
-_DRY_RUNS: dict[
-    str, list[tuple[set[str], tuple[str, ...], Record]]
-] = {}  # by experiment: values shown, form, record
+}  # fmt: skip
+# encoders that a dry run need not train twice
+_LARGE = {"resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg16_bn"}
+# by experiment: values shown, form, record
+_DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}
 
 
 def _dry(jobs: list[Job]) -> pd.DataFrame:
@@ -94,45 +119,34 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
     Runs have the same form where the same switches are on, those in _ALIKE aside: what is true,
     None, above zero, or a whole number above one decides which metrics there are (a dry run has one
     epoch, after which nothing is measured that comes every fifth), and so does a name that was
-    chosen, a method's say. A large encoder that was trained in one form has the small one in its
-    place in the next.
+    chosen, a method's for example. A large encoder that was trained in one form has the small one
+    in its place in the next.
     """
 
-    def shown(value: Any) -> Any:
-        return (
-            value > 0
-            if isinstance(value, float)
-            else min(value, 3)
-            if isinstance(value, int)
-            else value
-        )
+    def shown_as(value: Any) -> Any:
+        if isinstance(value, float):
+            return value > 0
+        return min(value, 3) if isinstance(value, int) else value
 
     def switch(value: Any) -> str:
-        said = value is None or isinstance(value, (bool, str))
-        return (
-            repr(value)
-            if said
-            else repr(min(value, 2))
-            if isinstance(value, int)
-            else f"{bool(value)}"
-        )
+        if value is None or isinstance(value, bool | str):
+            return repr(value)
+        return repr(min(value, 2)) if isinstance(value, int) else f"{bool(value)}"
 
     rows = []
     for job in jobs:
         known = _DRY_RUNS.setdefault(job.experiment.name, [])
-        values = {f"{name}={shown(value)!r}" for name, value in job.parameters.items()}
-        form = tuple(
-            f"{name}={switch(value)}"
-            for name, value in job.parameters.items()
-            if name not in _ALIKE
-        )
+        values = {f"{name}={shown_as(value)!r}" for name, value in job.parameters.items()}
+        switches = {n: switch(value) for n, value in job.parameters.items() if n not in _ALIKE}
+        form = tuple(f"{name}={value}" for name, value in switches.items())
         alike = [(len(values & own), record) for own, other, record in known if other == form]
         before = set().union(*(own for own, _, _ in known))
         if not alike or not values <= before:
             encoder = job.parameters.get("encoder")
-            small = (
-                {"encoder": "cnn"} if encoder in _LARGE and f"encoder={encoder!r}" in before else {}
+            seen = (
+                isinstance(encoder, str) and encoder in _LARGE and f"encoder={encoder!r}" in before
             )
+            small = {"encoder": "cnn"} if seen else {}
             last = job.store.run(job.experiment, job.parameters | small, job.seed)
             assert last is not None
             known.append((values, form, last))
@@ -147,7 +161,8 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Iterable):
                 raise ValueError(
-                    f"{name} is {values!r}: a grid takes a list of values; what all runs have in common is {name}={values!r}"
+                    f"{name} is {values!r}: a grid takes a list of values; "
+                    f"what all runs have in common is {name}={values!r}"
                 )
         grid = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -191,163 +206,109 @@ def _refuse_namesakes(jobs: list[Job]) -> None:
         for name, value in job.parameters.items():
             if value is None or isinstance(value, bool | int | float | str):
                 continue
-            shown, digest = (
+            called, digest = (
                 json.dumps(as_json(value, name=name, digests=digests)) for digests in (False, True)
             )
-            if known.setdefault((name, shown), digest) != digest:
+            if known.setdefault((name, called), digest) != digest:
                 raise ValueError(
-                    f"two values of {name} are both called {shown}: give each a name of its own, by its __name__ say"
+                    f"two values of {name} are both called {called}: "
+                    "give each a name of its own, for example by its __name__"
                 )
 
 
-def _workers() -> int:
-    if default_device().type != "cpu":
-        return 0
-    return environment.workers()
-
-
-def _executor(runs: int, workers: int | None, client: Any) -> Executor:
-    if client is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
-        client = cluster.connect(address)
-    if client is not None:
-        return cluster.Cluster(client)
-    count = min(runs, _workers() if workers is None else workers)
-    return Processes(count) if count else Here()
-
-
-def _compute(jobs: list[Job], executor: Executor) -> None:
-    """Do the jobs; raise at the end if some failed. Runs that other sweeps are at work on come
-    last, and are then waited for.
+@contextlib.contextmanager
+def _chosen(
+    executor: Executor | None, workers: int | None, runs: int
+) -> Iterator[tuple[Callable[[bool], Executor], int]]:
+    """What gives the executor, anew where its argument is true and it is this package's own, and
+    how many runs are handed to it at a time.
     """
-    errors: list[tuple[Job, Exception]] = []
+    if executor is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
+        with scheduled(address) as executor:
+            yield lambda anew: executor, runs
+        return
+    if workers is None:
+        workers = environment.workers() if default_device().type == "cpu" else 0
+    count = min(runs, workers)
+    if executor is not None:
+        yield lambda anew: executor, runs
+    elif count:
+        yield functools.partial(local_processes, count), count
+    else:
+        yield lambda anew: Here(), 1
+
+
+def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> None:
+    """Do the jobs; raise at the end if some failed. Runs that other processes are at work on come
+    last, and are then waited for. Processes of this package's own that died, or that have imported
+    a module as it was before a reader edited it, are replaced.
+    """
+    failed: list[tuple[Job, BaseException]] = []
     left = {job.key: job for job in jobs}
-    with _Display(jobs) as display:
-        try:
-            for patient in (False, True):
-                for job, outcome in (
-                    executor.outcomes(list(left.values()), patient=patient) if left else ()
-                ):
-                    if outcome is False:
-                        continue
-                    if isinstance(outcome, Exception):
-                        errors.append((job, outcome))
+    wait, anew, deaths, renewed = False, False, 0, False
+    with _chosen(executor, workers, len(jobs)) as (start, most), Display(jobs) as display:
+        while left:
+            broken = other = False
+            for job, outcome in _outcomes(start(anew), list(left.values()), wait, most):
+                if isinstance(outcome, CancelledError):
+                    raise SweepError(
+                        "the executor gave its work up, its scheduler was lost perhaps: "
+                        f"{len(jobs) - len(left)} of {len(jobs)} runs are finished and kept, the "
+                        "others go on from their checkpoints when the sweep is run again"
+                    )
+                if isinstance(outcome, BrokenExecutor):
+                    broken = True
+                elif isinstance(outcome, OtherCodeError) and not renewed:
+                    other = True
+                elif outcome is not False:
+                    if isinstance(outcome, BaseException):
+                        failed.append((job, outcome))
                     del left[job.key]
                     display.finished(job)
-        except cluster.ClusterError as error:
-            finished = sum(
-                job.find() is not None for job in jobs
-            )  # also by a worker that could no longer say so
-            raise SweepError(
-                f"{error}: {finished} of {len(jobs)} runs are finished and kept, the others go on from their checkpoints "
-                "when the sweep is run again"
-            ) from None
-    if errors:
-        job, why = errors[0]
+            deaths += broken
+            if deaths > RETRIES:
+                failed += [(job, SweepError(WHY_DEAD)) for job in left.values()]
+                break
+            anew = broken or other
+            renewed, wait = renewed or anew, not anew
+    if failed:
+        job, why = failed[0]
         said = str(why) if isinstance(why, SweepError) else f"{type(why).__name__}: {why}"
         raise SweepError(
-            f"{said} ({len(errors)} of {len(jobs)} runs failed, the others are kept; the first: {job})"
+            f"{said} ({len(failed)} of {len(jobs)} runs failed, the others are kept; "
+            f"the first: {job})"
         )
 
 
-TRAINED = 0.9  # of a run, when it has taken its last step
+Outcome = bool | BaseException
+"""True: the run is finished. False: another process is at work on it. An exception: it failed."""
 
 
-def _watched() -> bool:
-    """Whether a bar can be drawn anew: on a terminal and in a notebook, not in a file."""
-    return sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
-
-
-class _Display:
-    """A bar over runs with the current ones' progress where somebody looks; where nobody does, a
-    line a minute.
-
-    The bar moves with each run's steps; when it has taken its last, TRAINED of the run is done. The
-    lines go to the log of `make reproduce`, or to standard error where that is a file.
-    """
-
-    def __init__(self, jobs: list[Job]) -> None:
-        self.jobs = {job.key: job for job in jobs}
-        self.name, self.total, self.start = jobs[0].experiment.name, len(jobs), time.monotonic()
-        self.last_line = self.start
-        self.over = threading.Event()
-
-    def __enter__(self) -> "_Display":
-        self.bar = tqdm(
-            total=self.total,
-            desc=self.name,
-            unit="run",
-            disable=environment.headless() or not _watched(),
-            leave=False,
-        )
-        environment.log(f"{self.name}: {self.total} runs to do")
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
-        self.bar.close()
-        if not self.jobs:
-            environment.log(
-                f"{self.name}: {self.total} runs done in {time.monotonic() - self.start:.0f} s"
-            )
-
-    def finished(self, job: Job) -> None:
-        self.jobs.pop(job.key, None)
-        self.move(self.notes())
-
-    def notes(self) -> list[dict[str, float]]:
-        return [note for job in list(self.jobs.values()) if (note := _progress(job))]
-
-    def move(self, notes: list[dict[str, float]]) -> None:
-        self.bar.n = round(
-            self.total
-            - len(self.jobs)
-            + sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes),
-            1,
-        )
-        self.bar.refresh()
-
-    def watch(self) -> None:
-        while not self.over.wait(1):
-            now = time.monotonic()
-            if self.bar.disable and now - self.last_line < 60:
-                continue
-            notes = self.notes()
-            text = _in_words(notes)
-            self.bar.set_postfix_str(text, refresh=False)
-            self.move(notes)
-            if now - self.last_line >= 60:
-                self.last_line = now
-                line = f"{self.name}: {self.total - len(self.jobs)} of {self.total} runs done" + (
-                    f"; {text}" if text else ""
-                )
-                environment.log(line)
-                if self.bar.disable and not environment.headless():
-                    print(line, file=sys.stderr, flush=True)
-
-
-def _in_words(notes: list[dict[str, float]]) -> str:
-    if len(notes) > 4:  # of a cluster
-        shares = [p["done"] / p["total"] for p in notes]
-        return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
-    return ", ".join(map(_said, notes))
-
-
-def _said(note: dict[str, float]) -> str:
-    """A run's progress in words; after its last step it measures what it trained, which may take as
-    long.
-    """
-    loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
-    if note["done"] >= note["total"]:
-        return f"trained{loss}, evaluating for {note['since']:.0f} s"
-    return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
-
-
-def _progress(job: Job) -> dict[str, float]:
+def _outcomes(
+    executor: Executor, jobs: list[Job], wait: bool, most: int
+) -> Iterator[tuple[Job, Outcome]]:
+    """Each job with its outcome, in the order in which they end; at most `most` are under way."""
+    waiting, busy = deque(jobs), dict[Future[bool], Job]()
     try:
-        path = job.store.root / job.experiment.name / job.key / "progress.json"
-        return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
-    except (OSError, ValueError):
-        return {}
+        while waiting or busy:
+            while waiting and len(busy) < most:
+                job = waiting.popleft()
+                busy[_submitted(executor, job, wait)] = job
+            for future in wait_for(busy, return_when=FIRST_COMPLETED).done:
+                job = busy.pop(future)
+                gone = future.cancelled()
+                yield job, CancelledError() if gone else future.exception() or future.result()
+    finally:
+        for future in busy:
+            future.cancel()
+
+
+def _submitted(executor: Executor, job: Job, wait: bool) -> Future[bool]:
+    if isinstance(executor, Here):
+        return executor.submit(job.run, wait)
+    try:
+        return executor.submit(work, job.sent(), wait, isinstance(executor, ProcessPoolExecutor))
+    except (BrokenExecutor, EOFError, ConnectionError) as error:  # a worker died between sweeps
+        future: Future[bool] = Future()
+        future.set_exception(BrokenExecutor(str(error)))
+        return future

@@ -1,4 +1,4 @@
-"""Training, from its settings to the last step: the optimiser, its schedule, the loop and exact resume.
+"""Training, from its settings to the last step: optimiser, schedule, loop and exact resume.
 
 An experiment gives `train` a network and a step, a function from a batch's indices to its loss.
 """
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from curlnb.runs import devices, environment
-from curlnb.runs.boundary import check_known
 from curlnb.runs.store import Run
+from curlnb.runs.validation import check_known
 
 OPTIMISERS = ("adam", "sgd")
 MOMENTUM = 0.9  # of SGD, in the code released with MoCo and with contrastive multiview coding
 DROP = 0.1  # by which the rate is multiplied at a milestone, there too
 
 Step = Callable[[Tensor, float], tuple[Tensor, dict[str, Tensor]]]
-"""From the indices [batch] of a batch's samples, and the share in [0, 1) of all steps that are done,
-to the batch's loss and to scalars worth logging, all 0-dim, left on the device.
+"""From the indices [batch] of a batch's samples, and the share in [0, 1) of all steps that are
+done, to the batch's loss and to scalars worth logging, all 0-dim, left on the device.
 """
 
 

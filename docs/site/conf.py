@@ -161,7 +161,13 @@ def _read(app, docname, source):
         short = app.config.whole and docname.removeprefix("notebooks/") not in app.config.whole
         source[0] = json.dumps(for_the_web(json.loads(source[0]), short), ensure_ascii=False)
         return
+    folder = (PACKAGE.parent / docname).parent
+
+    def linked(match):  # the site has no page of a folder
+        return match[1] if (folder / match[2]).is_dir() else match[0]
+
     text = re.sub(r"<!-- (\w+) -->\n", lambda m: MADE.get(m[1], lambda: m[0])(), source[0])
+    text = re.sub(r"(?<!!)\[([^\[\]]*)\]\(([\w./-]+)\)", linked, text)
     # Badges, which a page would fetch from elsewhere, become their words.
     source[0] = re.sub(r"\[?!\[([^\]]*)\]\(https?:[^)]*\)(?:\]\([^)]*\))?", r"\1", text)
 
@@ -188,7 +194,9 @@ def for_the_web(content, short=False):
         if "solution" in tags:
             tags = [*tags, "hide-cell" if cell["outputs"] else "hide-input"]
             about["code_prompt_show"] = "Show the solution"
-        elif "check" in before and cell["cell_type"] == "markdown":  # what the solution shows
+        elif {"check", "solution"} & {*before} and cell[
+            "cell_type"
+        ] == "markdown":  # what the solution shows
             answer, mark, rest = re.match(r"(.*?)(^#+ |\Z)(.*)", text, re.S | re.M).groups()
             folded = (
                 f"<details>\n<summary>What it shows</summary>\n\n{answer.strip()}\n\n</details>"

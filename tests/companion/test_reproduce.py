@@ -19,7 +19,7 @@ import pytest
 import toy
 
 from curlnb.__main__ import main
-from curlnb.companion import ledger, notebooks, reference, reproduce, restamp
+from curlnb.companion import ledger, notebooks, promote, reference, reproduce, restamp
 from curlnb.runs import environment, files
 from curlnb.runs.store import Store
 
@@ -396,7 +396,7 @@ def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
     ]
     reference.write_runs(again, fresh / "runs")
 
-    reference._keep_others(old, fresh, [*others, "a notebook without results"])
+    promote._keep_others(old, fresh, [*others, "a notebook without results"])
     about = files.read_json(fresh / "provenance.json")
     assert about["date"] == "today"
     assert (
@@ -415,7 +415,7 @@ def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
     assert names == {
         path.name for path in (old / "tables").rglob("*.csv") if not path.name.startswith("5.4_")
     }
-    kept = {record["identity"]: record for record in reference._records_in(fresh)}
+    kept = {record["identity"]: record for record in reference.records_in(fresh)}
     assert kept == {record["identity"]: record for record in reference.records("night")} | {
         r["identity"]: r for r in again
     }

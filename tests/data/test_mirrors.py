@@ -39,7 +39,8 @@ def tar_of(members: dict[str, bytes]) -> bytes:
 
 def test_markup_becomes_prose() -> None:
     markup = (
-        "{{Infobox|a={{nested|b}}}}'''Cats''' are [[animal|animals]] <ref name=x>A note. </ref>of [[home]]s.<!-- hidden -->\n"
+        "{{Infobox|a={{nested|b}}}}'''Cats''' are [[animal|animals]] "
+        "<ref name=x>A note. </ref>of [[home]]s.<!-- hidden -->\n"
         "[[Image:Cat.jpg|thumb|A [[cat]] sleeps.]]\n{| class=t\n| a cell\n|}\n* a list item\n"
         "== Fur ==\nIt is&nbsp;soft[http://x.org see here].\n"
         "== See also ==\nDogs bark loudly here."
@@ -52,7 +53,8 @@ def test_markup_becomes_prose() -> None:
 
 
 def page(title: str, text: str) -> str:
-    return f"<page><title>{title}</title><revision><text xml:space='preserve'>{text}</text></revision></page>"
+    revision = f"<revision><text xml:space='preserve'>{text}</text></revision>"
+    return f"<page><title>{title}</title>{revision}</page>"
 
 
 def dump_of(*pages: str) -> bytes:
@@ -345,7 +347,8 @@ def test_the_official_split_of_imdb_is_recovered_and_checked(
 
 
 def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
-    facts = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n<1> atom_7(0).\n"
+    molecule = "<1> bond(0, 1, 9),<1> bond(1, 0, 9),<1> b_2(9),<1> atom_5(0),<1> atom_3(1).\n"
+    facts = f"{molecule}<1> atom_7(0).\n"
     monkeypatch.setattr(
         mirrors,
         "pypi_members",

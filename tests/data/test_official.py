@@ -156,7 +156,7 @@ def jpeg(colour: tuple[int, int, int] | int) -> bytes:
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
 def test_the_part_of_tiny_imagenet(tmp_path: Path, form: str) -> None:
-    # Two classes; training files 0 to 59 of more; the first ten validation files by the annotations.
+    # Two classes; training files 0 to 59 of more; ten validation files by the annotations.
     ids, root, files = ("n01", "n02"), "tiny-imagenet-200", {}
     for place, label in enumerate(ids):
         for number in range(62):

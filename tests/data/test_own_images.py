@@ -1,4 +1,4 @@
-"""A data set of one's own behaves like the others, and what cannot be one is refused in one line."""
+"""Your own data set behaves like the others, and what cannot be one is refused in one line."""
 
 import pickle
 import struct

@@ -232,7 +232,7 @@ class TestMeanClassifier:
     def test_the_draw_is_the_generators_and_fair(self):
         labels, features = torch.arange(20) % 2, torch.eye(20)
 
-        def draw(seed: int) -> Tensor:
+        def draw(seed):
             return mean_classifier(features, labels, 2, per_class=5, generator=generator(seed))
 
         assert torch.equal(draw(3), draw(3))

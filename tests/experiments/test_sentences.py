@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from curlnb import losses
-from curlnb.data import datasets, texts
-from curlnb.data.datasets import DataError
+from curlnb.data import datasets
 from curlnb.evaluation import sentence_tasks
 from curlnb.experiments.neighbour_loss import columns, neighbour_loss
 from curlnb.experiments.sentences import (
@@ -334,5 +333,3 @@ def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
         Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
     with pytest.raises(ValueError, match="method 'biased' takes no tau_plus"):
         Store(tmp_path).run(quick_thoughts, {"tau_plus": 0.1}, 0)
-    with pytest.raises(DataError, match="'Void' has an empty sentence: leave it out"):
-        texts.as_text([texts.Document("Void", [("a",), ()])])

@@ -209,7 +209,7 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: encoder("resnet"), "unknown encoder 'resnet': choose one of cnn, resnet18"),
+        (lambda: encoder("resnet"), "encoder 'resnet' is unknown; use one of cnn, resnet18"),
         (lambda: encoder("cnn", in_channels=0), "in_channels is 0"),
         (lambda: split_batch_norm(nn.BatchNorm1d(2), 0), "groups is 0"),
         (

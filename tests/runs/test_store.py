@@ -21,8 +21,8 @@ from safetensors import safe_open
 
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
-from curlnb.runs import environment, executors, files
-from curlnb.runs.executors import Processes, SweepError
+from curlnb.runs import environment, files
+from curlnb.runs.executors import SweepError
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.provenance import numerics, other_numerics
@@ -247,42 +247,6 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
         store.trained(toy.regression, {}, 0)
 
 
-def damage(path: Path, how: str) -> None:
-    content = bytearray(path.read_bytes())
-    if how == "flipped":
-        content[-3] ^= 16
-    path.unlink()
-    if how == "a folder":
-        path.mkdir()
-    else:
-        path.write_bytes(
-            {"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"{}"}[
-                how
-            ]
-        )
-
-
-@pytest.mark.parametrize("how", ["empty", "cut", "flipped", "other", "a folder"])
-@pytest.mark.parametrize("name", ["run.json", "arrays.safetensors", "checkpoint.safetensors"])
-def test_a_damaged_file_is_named_set_aside_and_computed_again(tmp_path, capsys, name, how):
-    store, parameters = Store(tmp_path / "runs"), {"epochs": 2}
-    clean = Store(tmp_path / "clean").run(toy.regression, parameters, 1)["metrics"]
-    if name == "checkpoint.safetensors":
-        toy.interrupt(store, toy.regression, parameters, 1, after=3)
-    else:
-        store.run(toy.regression, parameters, 1)
-    path = store.folder(toy.regression, parameters, 1) / name
-    damage(path, how)
-    assert store.run(toy.regression, parameters, 1)["metrics"] == clean
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert f"curlnb: {path} was damaged" in line
-    assert path.with_name(f"{name}.damaged-1").exists()
-    assert torch.equal(
-        store.arrays(toy.regression, parameters, 1)["weight"],
-        Store(tmp_path / "clean").arrays(toy.regression, parameters, 1)["weight"],
-    )
-
-
 def test_a_record_in_anothers_place_and_one_with_nan_are_computed_again(tmp_path):
     store, parameters = Store(tmp_path), {"epochs": 1}
     records = [store.run(toy.regression, parameters, seed)["metrics"] for seed in (0, 5)]
@@ -342,63 +306,6 @@ def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
     assert other_numerics({}, {}) == [], (
         "a record from before numerics were kept says nothing of them"
     )
-
-
-def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
-    store = Store(tmp_path / "runs")
-    with pytest.raises(
-        SweepError, match=r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7"
-    ):
-        sweep(
-            toy.fragile,
-            [{"mark": str(tmp_path / "mark")}],
-            seeds=[0, 1, 7, 2],
-            store=store,
-            workers=2,
-        )
-    table = sweep(
-        toy.fragile, [{"mark": str(tmp_path / "mark")}], seeds=[0, 1, 2], store=store, workers=2
-    )
-    assert list(table["seed_squared"]) == [0, 1, 4]
-
-
-KEEP_DYING = {
-    "SIGILL": ("announces and does not have", 0),
-    "SIGKILL": ("killed by SIGKILL, out of memory", executors.RETRIES),
-}
-
-
-@pytest.mark.parametrize("name", KEEP_DYING)
-def test_workers_that_keep_dying_are_told_with_their_signal(name, tmp_path, monkeypatch):
-    said, retries = KEEP_DYING[name]
-    monkeypatch.setattr(executors, "RETRIES", retries)  # each starts two processes anew
-    with pytest.raises(SweepError, match=said):
-        sweep(
-            toy.dying, [{"signal": name}], seeds=[0, 1], store=Store(tmp_path / "runs"), workers=2
-        )
-
-
-def test_workers_that_died_between_two_sweeps_are_replaced(tmp_path):
-    store = Store(tmp_path / "runs")
-    sweep(toy.counted, [{"where": str(tmp_path / "c")}], seeds=[0, 1], store=store, workers=2)
-    (pool,) = Processes._pools.values()
-    for process in list(pool._processes.values()):
-        os.kill(process.pid, signal.SIGKILL)
-    time.sleep(1)
-    table = sweep(
-        toy.counted, [{"where": str(tmp_path / "c")}], seeds=[2, 3], store=store, workers=2
-    )
-    assert list(table["twice"]) == [4, 6]
-
-
-def test_workers_have_the_environment_of_their_pools_start(monkeypatch):
-    """And not that of the process that they are forked from, which is older: what a message says to
-    set would not reach them.
-    """
-    other = 1 + max(Processes._pools, default=0)
-    Processes(other).pool().submit(os.getpid).result()
-    monkeypatch.setenv("PLANTED", "here")
-    assert Processes(other + 1).pool().submit(os.getenv, "PLANTED").result() == "here"
 
 
 def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
@@ -469,14 +376,6 @@ def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
         match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}",
     ):
         sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))
-
-
-def test_a_setting_that_was_taken_back_is_taken_back_from_workers_too(monkeypatch, tmp_path):
-    store = Store(tmp_path / "runs")
-    monkeypatch.setenv("CURLNB_THREADS", "2")
-    sweep(toy.given, [{"own": 1}], seeds=1, store=store, workers=1)
-    monkeypatch.delenv("CURLNB_THREADS")
-    assert len(sweep(toy.given, [{"own": 2}], seeds=1, store=store, workers=1)) == 1
 
 
 def test_a_process_bound_to_one_core_counts_one(monkeypatch):

@@ -4,8 +4,8 @@ there by tools/colab.py.
 
 import copy
 import json
+import os
 import sys
-from types import ModuleType
 
 import colab
 import nbformat
@@ -16,59 +16,43 @@ from curlnb.companion import notebooks
 NOTEBOOKS = notebooks.find()
 
 
-class Shell:
-    """What a cell calls of IPython."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def system(self, line: str) -> None:
-        self.told.append(line)
-
-    def run_line_magic(self, name: str, line: str) -> None:
-        self.told.append(f"%{name} {line}")
-
-
-def executed(source: str) -> Shell:
-    shell = Shell()
-    exec(source, {"get_ipython": lambda: shell})
-    return shell
+ADDRESS = "https://example.org/curlnb"
 
 
 @pytest.fixture
-def addressed(monkeypatch):
-    monkeypatch.setattr(colab, "repository", lambda: "https://example.org/curlnb")
+def told(monkeypatch):
+    """What the cell tells the shell, and where it looks for the package, once it was executed."""
+    lines: list[str] = []
+    monkeypatch.setattr(os, "system", lines.append)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return lines
 
 
-@pytest.fixture
-def in_colab(monkeypatch):
-    monkeypatch.setenv("CURLNB_HOME", "")  # put back afterwards
-    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
-
-
-def test_elsewhere_the_cell_does_nothing(addressed, capfd, monkeypatch):
-    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
-    assert executed(colab.source()).told == []
+def test_elsewhere_the_cell_does_nothing(told, monkeypatch, capfd):
+    monkeypatch.delenv("COLAB_RELEASE_TAG", raising=False)
+    for address in (ADDRESS, ""):
+        monkeypatch.setattr(colab, "repository", lambda address=address: address)
+        exec(colab.source(), {})
+    assert told == []
+    assert "/content/curlnb" not in sys.path
     assert capfd.readouterr() == ("", "")
 
 
-def test_in_colab_it_clones_and_installs_and_leaves_torch_and_the_kernel(
-    addressed, in_colab, monkeypatch
-):
-    told = executed(colab.source()).told
-    assert told == [
-        "git clone --quiet --depth 1 https://example.org/curlnb /content/curlnb",
-        "%pip install --quiet --no-deps /content/curlnb",
-    ]
-    monkeypatch.setattr("os.path.isdir", lambda path: path == "/content/curlnb")
-    assert executed(colab.source()).told == told[1:]
+def test_in_colab_it_clones_and_imports_from_there(told, monkeypatch):
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "1")
+    monkeypatch.setattr(colab, "repository", lambda: ADDRESS)
+    exec(colab.source(), {})
+    assert told == [f"git clone -q --depth 1 {ADDRESS} /content/curlnb"]
+    assert sys.path[0] == "/content/curlnb"
 
 
-def test_in_colab_without_an_address_it_says_what_to_set(in_colab, monkeypatch, capfd):
+def test_in_colab_without_an_address_it_says_what_is_missing(told, monkeypatch, capfd):
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "1")
     monkeypatch.setattr(colab, "repository", lambda: "")
-    assert executed(colab.source()).told == []
+    exec(colab.source(), {})
+    assert told == []
     (line,) = capfd.readouterr().out.splitlines()
-    assert line.startswith("Set repository to this project's address")
+    assert line.startswith("This project has no address yet")
 
 
 def test_the_address_stands_in_one_place(monkeypatch, tmp_path):
@@ -79,10 +63,11 @@ def test_the_address_stands_in_one_place(monkeypatch, tmp_path):
         '[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/y"\n'
     )
     assert colab.repository() == "https://example.org/y"
-    assert 'repository = "https://example.org/y"\n' in colab.source()
+    assert "--depth 1 https://example.org/y /content" in colab.source()
 
 
-def test_it_is_put_in_once_and_an_older_one_is_replaced(addressed, monkeypatch, tmp_path):
+def test_it_is_put_in_once_and_an_older_one_is_replaced(monkeypatch, tmp_path):
+    monkeypatch.setattr(colab, "repository", lambda: ADDRESS)
     path = tmp_path / "book.ipynb"
     new = nbformat.v4
     shown = new.new_output("execute_result", {"text/plain": "2"}, execution_count=1)

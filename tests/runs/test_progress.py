@@ -8,7 +8,7 @@ import sys
 import pytest
 from toy import regression
 
-from curlnb.runs import sweep as module
+from curlnb.runs import progress
 from curlnb.runs.executors import Job
 from curlnb.runs.store import Run, Store
 
@@ -39,7 +39,7 @@ def watched(display, seconds: int) -> None:
 
     display.over, display.start, display.last_line = Seconds(), 0.0, 0.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.time, "monotonic", lambda: clock[0])
+        patch.setattr(progress.time, "monotonic", lambda: clock[0])
         display.watch()
 
 
@@ -47,7 +47,7 @@ def watched(display, seconds: int) -> None:
 def display(job, monkeypatch):
     monkeypatch.delenv("CURLNB_LOG", raising=False)
     monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
-    with module._Display([job]) as display:
+    with progress.Display([job]) as display:
         display.over.set()
         yield display
 
@@ -67,34 +67,35 @@ def test_a_log_gets_the_line_instead(job, display, capsys, monkeypatch, tmp_path
     assert (tmp_path / "log").read_text().endswith(" toy.regression: 0 of 1 runs done\n")
 
 
-@pytest.mark.parametrize("place", ["terminal", "notebook"])
-def test_a_bar_is_drawn_where_somebody_looks(monkeypatch, place):
+@pytest.mark.parametrize("place", ["terminal", "notebook", "file"])
+def test_a_bar_is_drawn_where_somebody_looks(job, monkeypatch, place):
+    monkeypatch.delenv("CURLNB_LOG", raising=False)
     monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
-    assert not module._watched()
     if place == "terminal":
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    else:
+    if place == "notebook":
         monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
-    assert module._watched()
+    with progress.Display([job]) as display:
+        assert display.bar.disable == (place == "file")
 
 
 def test_a_run_that_is_measured_after_its_training_says_so_and_for_how_long(job, display):
     run = note(job, 0.9, 1)
-    assert module._in_words(display.notes()) == "epoch 0.9 of 1"
+    assert display.move() == "epoch 0.9 of 1"
     run.progress(1, 1)  # within the same second
-    assert module._in_words(display.notes()) == "trained, evaluating for 0 s"
+    assert display.move() == "trained, evaluating for 0 s"
     run.progress(1, 1, loss=0.5)
     path = run.folder / "progress.json"
     os.utime(path, (path.stat().st_mtime - 42,) * 2)
-    assert module._in_words(display.notes()) == "trained, loss 0.500, evaluating for 42 s"
+    assert display.move() == "trained, loss 0.500, evaluating for 42 s"
 
 
 def test_the_bar_moves_with_the_steps_of_a_run_and_ends_with_it(job, display):
     run = note(job, 1, 4)
-    display.move(display.notes())
+    display.move()
     assert display.bar.n == 0.2
     run.progress(4, 4)
-    display.move(display.notes())
+    display.move()
     assert display.bar.n == 0.9
     display.finished(job)
     assert display.bar.n == 1

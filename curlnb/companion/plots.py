@@ -1,0 +1,134 @@
+"""One palette, one name for each arm, and the figures that decide: paired gains, and curves with
+their gap.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from curlnb.companion.statistics import t_interval
+
+BIASED, DEBIASED, HARD = "SimCLR", "debiased", "hard"
+UNBIASED, CORRECTED = "unbiased (labelled negatives)", "corrected"
+NAMES = {
+    "biased": BIASED,
+    "debiased": DEBIASED,
+    "hard": HARD,
+    "unbiased": UNBIASED,
+    "hard_corrected": CORRECTED,
+}
+"""The name of an arm in figures, tables and prose, by the name of its objective."""
+COLOURS = {
+    BIASED: "#0173b2",
+    DEBIASED: "#de8f05",
+    HARD: "#d55e00",
+    UNBIASED: "#029e73",
+    CORRECTED: "#cc78bc",
+    "untrained": "#949494",
+}
+LIMIT, QUIET = "#c1272d", "0.45"  # what a theorem allows, and what stands aside
+PUBLISHED: dict[str, Any] = dict(marker="*", markersize=15, color="none", markeredgecolor="black")
+INDEPENDENT: dict[str, Any] = dict(marker="|", markersize=13, markeredgewidth=2, color="#7b5ea7")
+
+
+def colour(arm: str) -> str:
+    """The colour of an arm, by its name or its objective's; grey for what is none."""
+    return COLOURS.get(NAMES.get(arm, arm), QUIET)
+
+
+def paired_gains(
+    axis: Axes,
+    gains: Mapping[str, Sequence[float]],
+    *,
+    published: Mapping[str, float] | None = None,
+    independent: Mapping[str, Mapping[str, float]] | None = None,
+    unit: str = "points",
+) -> None:
+    """Treatment minus control, a line each from the top: the mean over seeds with its 95% interval.
+
+    gains: by label either the differences of the seeds, or an `Interval` that was computed before.
+    published: by label what the paper prints, drawn as a star. independent: by label the gains of
+    other people's re-runs by source (`external.marks`), drawn as bars.
+    """
+    published, independent = published or {}, independent or {}
+    for at, (label, given) in enumerate(gains.items()):
+        mean, low, high = given if isinstance(given, Interval) else interval(given)
+        of_arm = colour(label.partition(",")[0])
+        ends = [[mean - low], [high - mean]]
+        axis.errorbar([mean], [at], xerr=ends, fmt="o", color=of_arm, capsize=4, markersize=7)
+        if label in published:
+            axis.plot(published[label], at, linestyle="none", **PUBLISHED)
+        values = [*independent.get(label, {}).values()]
+        axis.plot(values, [at] * len(values), linestyle="none", **INDEPENDENT)
+    axis.axvline(0, color=QUIET, linewidth=1)
+    axis.set_yticks(range(len(gains)), list(gains))
+    axis.set(ylim=(len(gains) - 0.5, -0.5), xlabel=f"treatment minus control ({unit})")
+    axis.grid(axis="y", visible=False)
+    marks = [Line2D([], [], linestyle="none", marker="o", color=QUIET, label="here, 95% interval")]
+    if published:
+        marks.append(Line2D([], [], linestyle="none", label="the paper", **PUBLISHED))
+    if any(independent.values()):
+        marks.append(Line2D([], [], linestyle="none", label="independent re-runs", **INDEPENDENT))
+    if len(marks) > 1:
+        place: dict[str, Any] = dict(
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks)
+        )
+        axis.legend(handles=marks, frameon=False, **place)
+
+
+class Interval(tuple[float, float, float]):
+    """A mean and the two ends of its interval, as the ledger and committed tables have them."""
+
+
+def interval(differences: Sequence[float]) -> Interval:
+    """Mean and 95% t interval of differences, one a seed; a single one has no width."""
+    x = np.asarray(differences, dtype=float)
+    return Interval(t_interval(x) if len(x) > 1 else (float(x.mean()),) * 3)
+
+
+def curve_and_gap(
+    axes: Sequence[Axes], runs: pd.DataFrame, x: str, y: str, arm: str, control: str
+) -> None:
+    """Left, the mean of `y` over seeds against `x`, a curve for each value of the column `arm`;
+    right, each arm minus `control`, paired by seed, with 95% intervals.
+
+    runs: a row a run, with a column seed. The axes of `x` are numeric.
+    """
+    wide = runs.pivot_table(index=[x, "seed"], columns=arm, values=y)
+    order = [control, *(name for name in dict.fromkeys(runs[arm]) if name != control)]
+    for name in order:
+        mean, shown = wide[name].groupby(level=0).mean(), NAMES.get(name, name)
+        axes[0].plot(mean.index, mean, marker="o", color=colour(name))
+        axes[0].annotate(
+            f" {shown}", (mean.index[-1], mean.iloc[-1]), color=colour(name), va="center"
+        )
+        if name == control:
+            continue
+        gap = (wide[name] - wide[control]).dropna().groupby(level=0).apply(interval)
+        middle, low, high = np.array(gap.tolist()).T
+        ends = [middle - low, high - middle]
+        axes[1].errorbar(gap.index, middle, ends, marker="o", color=colour(name), capsize=3)
+    axes[1].axhline(0, color=QUIET, linewidth=1)
+    axes[0].set(xlabel=x, ylabel=y)
+    axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")
+
+
+def search_curve(
+    axis: Axes, found: Mapping[str, Mapping[int, float]], limit: float, proved: str = "the limit"
+) -> None:
+    """The largest value that a search (`theory.climb`) found, by the steps of an ascent: a line for
+    each name, and the value that a theorem allows.
+    """
+    for name, values in found.items():
+        (line,) = axis.plot(list(values), list(values.values()), marker="o")
+        axis.annotate(f" {name}", [*values.items()][-1], color=line.get_color(), va="center")
+    axis.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.2)
+    axis.text(0.02, limit, proved, color=LIMIT, va="bottom", transform=axis.get_yaxis_transform())
+    steps = sorted({step for values in found.values() for step in values})
+    axis.set(xscale="log", xlabel="steps of each ascent", xlim=(None, steps[-1] * 1.7))
+    axis.set_xticks(steps, map(str, steps))
+    axis.minorticks_off()

@@ -1,0 +1,97 @@
+"""A notebook's settings, in a TOML file beside it: a table for each profile, and what is changed.
+
+    batch = 256                  # above the tables: of all profiles
+
+    [quick]
+    dataset = "cifar10-mini"     # the first six are those that a page shows
+
+    [gpu]
+    dataset = "cifar10"
+
+    [dry]                        # what takes the place of a profile's in a dry run
+    batch = 8
+
+TOML has no null: the text "None" stands for None.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PROFILES = ("quick", "night", "gpu", "paper")
+DRY = "dry"
+
+Values = dict[str, Any]
+
+
+def file_of(notebook: Path) -> Path:
+    """Where the settings of the notebook at a path are, if they are in a file."""
+    return notebook.with_suffix(".toml")
+
+
+def read(file: Path) -> tuple[dict[str, Values], Values]:
+    """The settings by profile, and those of a dry run. ValueError, with the file, for one that is
+    damaged, a table that is no profile's, and a setting that one profile lacks.
+    """
+    try:
+        content = _with_none(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{file} holds no settings ({error})") from None
+    tables = {name for name in (*PROFILES, DRY) if isinstance(content.get(name), dict)}
+    shared = {name: value for name, value in content.items() if name not in tables}
+    profiles = {name: content[name] | shared for name in PROFILES if name in tables}
+    dry = content.get(DRY, {})
+    try:
+        check(profiles, dry)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    return profiles, dry
+
+
+def _with_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_none(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_none(each) for each in value]
+    return None if value == "None" else value
+
+
+def check(profiles: Mapping[str, Values], dry: Values) -> None:
+    """ValueError for a setting that one profile lacks, or that only a dry run has."""
+    every = {name for values in profiles.values() for name in values}
+    for profile, values in profiles.items():
+        if lacking := every - set(values):
+            raise ValueError(
+                f"profile {profile!r} lacks the setting {min(lacking)!r} that another profile has"
+            )
+    if unknown := set(dry) - every:
+        raise ValueError(
+            f"dry has the setting {min(unknown)!r} that no profile has; "
+            f"they have {', '.join(next(iter(profiles.values()), {}))}"
+        )
+
+
+def changed(values: Values, change: Mapping[str, Any]) -> Values:
+    """The settings with those of `change` in their place. ValueError, with the settings' names, for
+    one that is not among them.
+    """
+    if unknown := [name for name in change if name not in values]:
+        raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
+    return values | dict(change)
+
+
+def parse(text: str) -> Values:
+    """'epochs: 12, betas: [0, 1]' -> {"epochs": 12, "betas": [0, 1]}, as YAML reads it. ValueError
+    for any other text.
+    """
+    import yaml  # which papermill brings
+
+    try:
+        change = yaml.safe_load(f"{{{text}}}")
+    except yaml.YAMLError:
+        change = None
+    named = isinstance(change, dict) and all(isinstance(name, str) for name in change)
+    if not named or None in change.values():
+        raise ValueError(f"the change {text!r} is not of the form 'epochs: 12, batch: 64'")
+    return change

@@ -1,0 +1,139 @@
+"""The objectives as modules, for a training loop that is not ours."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from curlnb.losses.batches import pairwise, positives, same_label_mask
+from curlnb.losses.checks import Number, require, upcast
+from curlnb.losses.contrastive import contrastive_loss
+from curlnb.losses.estimate import Options
+from curlnb.losses.large import gathered, loss_against_all
+
+
+class InfoNCE(nn.Module):
+    """NT-Xent, SimCLR's loss: the biased one (chuang2020, Eq. 1). To swap the loss in a training
+    with lightly, change one line,
+
+        criterion = NTXentLoss(temperature=0.5)     # from lightly.loss
+        criterion = InfoNCE(temperature=0.5)        # from curlnb.losses: the same numbers
+        criterion = HardNegative(temperature=0.5, tau_plus=0.1, beta=1.0)
+
+    and leave the call, `loss = criterion(z1, z2)`, as it is.
+
+    temperature: a number, or a `torch.nn.Parameter`, which is then learnt with the model's.
+    reduction: "mean", "sum" or "none".
+    normalize: bring the embeddings to unit length first; with False they have to be.
+    gather: compare with the embeddings of all processes of torch.distributed. Each returns the loss
+        of its own anchors; where their gradients are averaged (DistributedDataParallel), the
+        gradient is that of one process with the whole batch, batch norm aside. ValueError if the
+        processes' batches differ in size: use drop_last=True.
+    tile: the number of anchors whose similarities are held at a time, None for all. Memory then
+        grows with the batch and not with its square, and the backward pass computes them again.
+    options: those of `contrastive_loss`, as numbers or 0-dim tensors. ValueError, in one line, for
+        a setting that is out of range.
+    """
+
+    by_labels = False
+
+    def __init__(
+        self,
+        temperature: Number = 0.5,
+        *,
+        reduction: str = "mean",
+        normalize: bool = True,
+        gather: bool = False,
+        tile: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        Options(temperature, **options)  # checks them
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+        if tile is not None and tile < 1:
+            raise ValueError(f"tile must be a number of anchors >= 1 or None, not {tile}")
+        self.reduction, self.normalize, self.gather, self.tile = reduction, normalize, gather, tile
+        self.option_names = ["temperature", *options]
+        for name, value in (("temperature", temperature), *options.items()):
+            setattr(self, name, value)
+
+    def extra_repr(self) -> str:
+        shown = [*self.option_names, "reduction", "normalize", "gather", "tile"]
+        values = {name: getattr(self, name) for name in shown}
+        numbers = {k: x.tolist() if isinstance(x, Tensor) else x for k, x in values.items()}
+        return ", ".join(f"{name}={value!r}" for name, value in numbers.items())
+
+    def forward(
+        self, z1: Tensor, z2: Tensor, *more_views: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
+        """The loss of a batch seen in v views of [B, d] each, items in one order: a 0-dim tensor,
+        or with reduction "none" that of each anchor, [vB], view 1 first.
+
+        With more than two views, the v - 1 others of an anchor estimate what its class adds to the
+        negatives (`extra_pos`), and the next one is its positive. labels: [B] integers, which
+        `Unbiased` needs and no other objective looks at.
+        """
+        views = upcast(z1, z2, *more_views)
+        alike = all(z.dim() == 2 and z.shape == views[0].shape for z in views)
+        require(alike, "views, all of one shape [B, d]", *views)
+        if self.normalize:
+            views = tuple(F.normalize(z, dim=1) for z in views)
+        right = labels is None or (
+            labels.shape == views[0].shape[:1] and not labels.is_floating_point()
+        )
+        require(right, f"integer labels [{len(views[0])}]", labels)
+        if self.by_labels and labels is None:
+            raise ValueError(f"{type(self).__name__} needs labels=, the class of each item [B]")
+        labels = labels if self.by_labels else None
+        options = {name: getattr(self, name) for name in self.option_names}
+        if self.gather or self.tile:
+            own = torch.stack(views)
+            every, first = gathered(own) if self.gather else (own, 0)
+            if labels is not None and self.gather:
+                labels = gathered(labels[None, :, None])[0].flatten()
+            with torch.autocast(own.device.type, enabled=False):
+                each = loss_against_all(own, every, first, labels=labels, tile=self.tile, **options)
+        else:
+            pos, neg = pairwise(*views)
+            mask = None if labels is None else ~same_label_mask(labels, len(views))
+            plus = positives(*views) if len(views) > 2 else None
+            each = contrastive_loss(pos, neg, mask=mask, extra_pos=plus, **options)
+        return each if self.reduction == "none" else getattr(each, self.reduction)()
+
+
+class Debiased(InfoNCE):
+    """The debiased loss (chuang2020, Eq. 16). tau_plus: the class prior in [0, 1); the other
+    settings are those of `InfoNCE`.
+    """
+
+    def __init__(
+        self, temperature: Number = 0.5, *, tau_plus: Number = 0.1, **settings: Any
+    ) -> None:
+        super().__init__(temperature, tau_plus=tau_plus, **settings)
+
+
+class HardNegative(InfoNCE):
+    """Hard negatives by importance weights (robinson2021, Eq. 4). beta: their concentration, 0 for
+    the debiased loss; corrected=True takes the estimator of `hard_corrected`. The other settings
+    are those of `InfoNCE`.
+    """
+
+    def __init__(
+        self,
+        temperature: Number = 0.5,
+        *,
+        tau_plus: Number = 0.1,
+        beta: Number = 1.0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(temperature, tau_plus=tau_plus, beta=beta, **settings)
+
+
+class Unbiased(InfoNCE):
+    """The supervised ideal (chuang2020, Eq. 4 with Q = N): `InfoNCE` whose negatives are of other
+    classes. Call it with `labels=`.
+    """
+
+    by_labels = True

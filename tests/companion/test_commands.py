@@ -1,0 +1,93 @@
+"""Notebooks that are broken are named in one line by the commands that read them."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from curlnb.__main__ import main
+from curlnb.companion import notebooks
+from curlnb.data import datasets
+
+CELL = {
+    "cell_type": "code",
+    "source": "notebook.settings('x', profile, quick={})",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+}
+BOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [CELL]}
+
+
+def at(folder: Path, name: str, book: object) -> Path:
+    path = folder / "notebooks" / f"{name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(book if isinstance(book, str) else json.dumps(book))
+    return path
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path / "results"))
+    return tmp_path
+
+
+BROKEN = {
+    "torn": '{"cells": [', "list": "[]", "deep": "[" * 99999, "format": BOOK | {"nbformat": 3},
+    "a cell": BOOK | {"cells": [3]}, "lines": BOOK | {"cells": [CELL | {"source": [1]}]},
+    "needed": BOOK | {"metadata": {"curlnb": {"last": "yes"}}},
+    "unknown": BOOK | {"metadata": {"curlnb": {"first": True}}},
+}  # fmt: skip
+
+
+def test_broken_notebooks_are_named(checkout):
+    for name, book in BROKEN.items():
+        with pytest.raises(ValueError, match=name) as error:
+            notebooks.needs(at(checkout, name, book))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "cell", ["import sys; sys.exit(0)", "exit()", "raise SystemExit", "1 / 0", "x = undefined_name"]
+)
+def test_a_settings_cell_that_ends_the_program_is_named_and_the_others_data_is_fetched(
+    checkout, capfd, monkeypatch, cell
+):
+    at(
+        checkout,
+        "1_bad",
+        BOOK
+        | {
+            "cells": [
+                CELL | {"source": f"{cell}\nsettings = notebook.settings('x', profile, quick={{}})"}
+            ]
+        },
+    )
+    good = "settings = notebook.settings('x', profile, quick=dict(data='cifar10-mini'))"
+    at(checkout, "2_good", BOOK | {"cells": [CELL | {"source": good}]})
+    fetched: list[str] = []
+    monkeypatch.setattr(datasets, "names", lambda: ["cifar10-mini"])
+    monkeypatch.setattr(datasets, "prepare", fetched.extend)
+    assert main(["data"]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("curlnb data: the settings cell of 1_bad fails (")
+    assert fetched == ["cifar10-mini"]
+
+
+def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
+    assert main(["reproduce"]) == 2
+    assert "no notebook below" in capfd.readouterr().err
+
+
+def test_a_reader_of_the_output_who_goes_away_is_no_error(capfd, monkeypatch):
+    def fail() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    closed: list[int] = []
+    monkeypatch.setattr("curlnb.__main__.doctor", fail)
+    monkeypatch.setattr(os, "dup2", lambda one, other: closed.append(other))
+    assert main(["doctor"]) == 141
+    assert len(closed) == 1
+    assert capfd.readouterr().err == ""

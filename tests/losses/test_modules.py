@@ -1,0 +1,234 @@
+"""The losses in the training loops of others: modules, tiles, several processes, and parity with
+the losses that people use now.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from curlnb.losses import (
+    Debiased,
+    HardNegative,
+    InfoNCE,
+    Unbiased,
+    contrastive_loss,
+    debiased,
+    hard,
+    hard_corrected,
+    info_nce,
+    pairwise,
+    positives,
+    same_label_mask,
+    unbiased,
+)
+
+LABELS = torch.arange(8) % 3
+
+
+def raw(views=2, size=8, d=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(size, d, generator=generator, dtype=dtype).requires_grad_()
+        for _ in range(views)
+    ]
+
+
+def loss_and_gradients(loss, leaves):
+    return loss, *torch.autograd.grad(loss.sum(), leaves)
+
+
+CASES = {
+    "biased": lambda **how: InfoNCE(0.3, **how),
+    "debiased": lambda **how: Debiased(0.3, tau_plus=0.05, **how),
+    "on the floor": lambda **how: Debiased(0.2, tau_plus=0.3, **how),
+    "floor": lambda **how: HardNegative(floor=0.4, n_eff=100, **how),
+    "hard": lambda **how: HardNegative(0.3, tau_plus=0.05, beta=2.0, **how),
+    "corrected": lambda **how: HardNegative(0.3, tau_plus=0.05, corrected=True, **how),
+    "rescale": lambda **how: HardNegative(0.3, tau_plus=0.05, weight_clip="rescale", **how),
+    "clamp": lambda **how: HardNegative(0.1, weight_clip="clamp", weight_sign=-1, **how),
+    "unbiased": lambda **how: Unbiased(0.3, **how),
+}
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_a_module_is_the_function_on_the_batch(views):
+    leaves = raw(views)
+    z = [F.normalize(leaf, dim=1) for leaf in leaves]
+    pos, neg = pairwise(*z)
+    plus = positives(*z)
+    for module, each in (
+        (InfoNCE(0.3), info_nce(pos, neg, temperature=0.3)),
+        (Debiased(tau_plus=0.05), debiased(pos, neg, tau_plus=0.05, extra_pos=plus)),
+        (HardNegative(), hard(pos, neg, extra_pos=plus)),
+        (HardNegative(corrected=True), hard_corrected(pos, neg, extra_pos=plus)),
+        (Unbiased(), unbiased(pos, neg, same_label_mask(LABELS, views))),
+    ):
+        torch.testing.assert_close(module(*leaves, labels=LABELS), each.mean())
+    total, every = (InfoNCE(0.3, reduction=how)(*leaves) for how in ("sum", "none"))
+    assert every.shape == (views * 8,)
+    torch.testing.assert_close(total, every.sum())
+    torch.testing.assert_close(InfoNCE(normalize=False)(*z), InfoNCE()(*leaves))
+
+
+@pytest.mark.parametrize("views", [2, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_tiles_give_the_loss_and_gradient_of_the_whole(case, views):
+    """To 1e-12 in float64 and 1e-6 in float32; a tile of 5 leaves a remainder."""
+    for dtype, close in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        leaves = raw(views, dtype=dtype)
+        whole, tiled = (
+            loss_and_gradients(CASES[case](tile=tile)(*leaves, labels=LABELS), leaves)
+            for tile in (None, 5)
+        )
+        torch.testing.assert_close(tiled, whole, rtol=close, atol=close)
+
+
+def test_tiles_of_a_batch_of_one_and_under_autocast():
+    leaves = raw(size=1, dtype=torch.float32)
+    assert HardNegative(tile=4)(*leaves) == 0
+    leaves = raw(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [HardNegative(tile=tile)(*leaves) for tile in (None, 5)]
+    torch.testing.assert_close(*found)
+    torch.testing.assert_close(found[0], HardNegative()(*leaves))
+
+
+@pytest.mark.parametrize("tile", [None, 5])
+def test_a_temperature_learns_with_the_model(tile):
+    t = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    criterion = HardNegative(nn.Parameter(t.detach().clone()), tau_plus=0.05, tile=tile)
+    assert [name for name, _ in criterion.named_parameters()] == ["temperature"]
+    leaves = raw()
+    criterion(*leaves).backward()
+    pos, neg = pairwise(*(F.normalize(leaf, dim=1) for leaf in leaves))
+    contrastive_loss(pos, neg, temperature=t, tau_plus=0.05, beta=1.0).mean().backward()
+    torch.testing.assert_close(criterion.temperature.grad, t.grad)
+
+
+def test_the_repr_tells_the_settings():
+    assert repr(HardNegative(0.2, tile=64)) == (
+        "HardNegative(temperature=0.2, tau_plus=0.1, beta=1.0, reduction='mean', normalize=True, "
+        "gather=False, tile=64)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: InfoNCE(0.0), "temperature must be positive, not 0.0"),
+        (lambda: InfoNCE(reduction="avg"), "reduction must be 'mean', 'sum' or 'none', not 'avg'"),
+        (lambda: InfoNCE(tile=0), "tile must be a number of anchors >= 1 or None, not 0"),
+        (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
+        (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"need integer labels \[8\], not .*\(3,\)"),
+        (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"need views, all of one shape \[B, d\]"),
+    ],
+)
+def test_wrong_settings_are_named_in_one_line(call, says):
+    with pytest.raises(ValueError, match=says) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+# ---- several processes ---------------------------------------------------------------------------
+
+RANKS = """
+import sys, torch
+import torch.distributed as dist
+from test_modules import CASES, LABELS, raw
+
+rank, ranks, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+found = {}
+for case, make in CASES.items():
+    for tile in (None, 5):
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 4).double())
+        own = [x.detach().chunk(ranks)[rank] for x in raw(size=6 if ranks == 3 else 8)]
+        labels = LABELS[: ranks * len(own[0])].chunk(ranks)[rank]
+        loss = make(gather=True, tile=tile)(*map(model, own), labels=labels)
+        loss.backward()
+        dist.all_reduce(loss := loss.detach() / ranks)
+        found[case, tile] = [loss, *(p.grad for p in model.parameters())]
+try:
+    CASES["hard"](gather=True)(*(x[: 2 + rank] for x in raw()))
+except ValueError as error:
+    found["unequal"] = str(error)
+torch.save(found, f"{file}.{rank}")
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_processes_that_gather_give_the_loss_and_gradient_of_one(ranks, tmp_path):
+    code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n{RANKS}"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank), str(ranks), str(tmp_path / "meet")],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    for rank in range(ranks):
+        found = torch.load(tmp_path / f"meet.{rank}")
+        shapes = ", ".join(re.escape(f"[{2 + other}, 5]") for other in range(ranks))
+        assert re.fullmatch(
+            rf"all processes need views \[B, d\] of one shape, not {shapes}: use drop_last=True",
+            found["unequal"],
+        )
+        for case, make in CASES.items():
+            torch.manual_seed(0)
+            model = nn.Linear(5, 4).double()
+            views = [x.detach() for x in raw(size=6 if ranks == 3 else 8)]
+            loss = make()(*map(model, views), labels=LABELS[: len(views[0])])
+            loss.backward()
+            expected = [loss.detach(), *(p.grad for p in model.parameters())]
+            for tile in (None, 5):
+                torch.testing.assert_close(found[case, tile], expected, rtol=1e-11, atol=1e-13)
+
+
+def test_gather_in_one_process_is_the_whole_batch():
+    leaves = raw()
+    torch.testing.assert_close(HardNegative(gather=True)(*leaves), HardNegative()(*leaves))
+
+
+# ---- the losses of others ------------------------------------------------------------------------
+
+
+def test_info_nce_is_lightlys_nt_xent():
+    """Values and gradients. lightly normalises by itself, as the module does."""
+    loss = pytest.importorskip("lightly.loss")
+    leaves = raw(size=16)
+    for temperature in (0.07, 0.5, 1.0):
+        theirs, ours, tiled = (
+            loss_and_gradients(criterion(*leaves), leaves)
+            for criterion in (
+                loss.NTXentLoss(temperature=temperature),
+                InfoNCE(temperature),
+                InfoNCE(temperature, tile=7),
+            )
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(tiled, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_info_nce_is_pytorch_metric_learnings_nt_xent():
+    """Which adds the least positive number of its type inside the logarithm."""
+    theirs = pytest.importorskip("pytorch_metric_learning.losses")
+    leaves = raw(size=16)
+    for temperature in (0.07, 0.5):
+        criterion = theirs.SelfSupervisedLoss(theirs.NTXentLoss(temperature=temperature))
+        torch.testing.assert_close(
+            loss_and_gradients(InfoNCE(temperature)(*leaves), leaves),
+            loss_and_gradients(criterion(*leaves), leaves),
+            rtol=1e-6,
+            atol=1e-8,
+        )

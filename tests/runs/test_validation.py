@@ -1,0 +1,153 @@
+"""Parameters and the environment are checked before work starts: one line, nothing computed."""
+
+import contextlib
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curlnb.__main__ import main
+from curlnb.experiments import all_experiments
+from curlnb.experiments.images import simclr
+from curlnb.experiments.multiview import cmc
+from curlnb.runs import environment, validation
+from curlnb.runs.sweep import sweep
+
+HOME = environment.home()
+
+WRONG = {
+    "epochs": [-3, "abc", 1.5, float("nan"), 10**9, True, None, [1], {}],
+    "batch": [0, 1, -1, "abc", 2.5, False, [], 10**30],
+    "negatives": [0, -1, "all"],
+    "lr": [0, -0.1, "abc", float("nan"), float("inf"), True, [0.1]],
+    "temperature": [0, -1, "hot"],
+    "tau_plus": [1, -0.1, "x"],
+    "beta": [-1, float("nan")],
+    "dataset": [3, None, True, [1]],
+    "objective": [3, False],
+    "compile": [1, "yes", None],
+    "views": [-1, "x", 2**40],
+    "widht": [3],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_a_parameter_of_another_kind_or_out_of_range_is_named(name, value):
+    with pytest.raises((ValueError, RuntimeError), match=name) as caught:
+        simclr.parameters({name: value})
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("value", [0.5, [True], ["x"], [float("nan")]])
+def test_a_lists_items_are_checked_too(value):
+    with pytest.raises(ValueError, match="milestones"):
+        cmc.parameters({"milestones": value})
+
+
+def test_a_refusal_says_what_would_be_right():
+    with pytest.raises(ValueError, match=re.escape("images.simclr: batch is 1: it must be")) as one:
+        simclr.parameters({"batch": 1})
+    assert str(one.value).endswith("a whole number; numbers from 2 to 10000000")
+
+
+def test_a_run_is_refused_by_the_command_before_it_begins(capfd):
+    assert main(["run", "images.simclr", "epochs=-3"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("curlnb run: images.simclr: epochs is -3: ")
+    assert len(err.splitlines()) == 1
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_every_number_of_every_experiment_is_checked(data):
+    """A random parameter gets a random JSON value: an error is one of ours, and a number out of
+    range is named.
+    """
+    experiment = data.draw(st.sampled_from(all_experiments()))
+    name = data.draw(st.sampled_from(sorted(experiment.defaults)))
+    numbers = st.one_of(st.integers(-(10**12), 10**12), st.floats())
+    others = st.one_of(st.booleans(), st.none(), st.text(max_size=9), st.lists(st.integers()))
+    value = json.loads(json.dumps(data.draw(st.one_of(numbers, others))))
+    low, high = validation.RANGES.get(name, (-np.inf, np.inf))
+    with contextlib.ExitStack() as stack:
+        if isinstance(value, int | float) and not low <= value <= high:
+            stack.enter_context(pytest.raises(ValueError, match=name))
+        else:
+            stack.enter_context(contextlib.suppress(ValueError))  # of another kind
+        experiment.parameters({name: value})
+
+
+VARIABLES = {
+    "CURLNB_THREADS": ["abc", "0", "-1", "1.5", "²", "99999"],
+    "CURLNB_WORKERS": ["abc", "-1", "1.5", "99999"],
+    "CURLNB_DEVICE": ["gpu7", "cuda:99", "meta", "cpu:3", "cuda:-1"],
+    "CURLNB_DRY": ["yes", "2"],
+    "CURLNB_REFERENCE": ["yes"],
+    "CURLNB_ADOPT": ["maybe"],
+    "CURLNB_CUDA_GRAPHS": ["on"],
+    "CURLNB_HOME": ["/nowhere/at/all"],
+    "CURLNB_SCHEDULER": ["host", "tcp://host", "tcp://host:port"],
+    "CURLNB_NOTEBOOK": ["/etc/x", "../../x"],
+    "CURLNB_WORKER": ["2"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in VARIABLES.items() for value in values]
+)
+def test_a_variable_that_is_none_or_out_of_range_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"^{name}") as caught:
+        validation.check_environment()
+    assert str(caught.value).isprintable()
+
+
+def test_a_variable_is_checked_where_it_is_read_too(monkeypatch):
+    """A script does not call `check_environment`."""
+    monkeypatch.setenv("CURLNB_THREADS", "abc")
+    with pytest.raises(
+        ValueError, match="CURLNB_THREADS='abc' is not a value that it can have: CPU"
+    ):
+        simclr.key({}, 0)
+
+
+def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CURLNB_RESULTS", "CURLNB_DATA", "CURLNB_LOG"):
+        monkeypatch.setenv(name, "~/x")
+    validation.check_environment()
+    assert environment.results_root() == tmp_path / "x"
+    assert os.environ["CURLNB_DATA"] == os.environ["CURLNB_LOG"] == str(tmp_path / "x")
+
+
+def test_every_variable_that_the_code_reads_is_known_and_no_other():
+    folders = (HOME / "curlnb", HOME / "tools")
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    texts = [path.read_text() for path in (*paths, HOME / "Makefile")]
+    read = set(re.findall(r"CURLNB_[A-Z_]*[A-Z]", "".join(texts)))
+    assert read == set(environment.VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seeds": -1}, "seeds is -1"),
+        ({"seeds": True}, "seeds is True"),
+        ({"seeds": "12"}, "seeds is '12'"),
+        ({"seeds": [0.5]}, "seed is 0.5"),
+        ({"seeds": [-1]}, "seed is -1"),
+        ({"workers": -1}, "workers is -1"),
+        ({"workers": 1.5}, "workers is 1.5"),
+        ({"epochs": -1}, "epochs is -1"),
+    ],
+)
+def test_a_sweep_checks_its_arguments(given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sweep(simclr, **given)
