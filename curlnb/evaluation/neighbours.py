@@ -46,7 +46,7 @@ def knn(
         raise ValueError(
             f"classes must be at least {labelled + 1} with the labels given, got {classes}"
         )
-    # the votes' table is as wide, and would fill the memory
+    # the table of votes has that many columns, and would fill the memory
     if classes > 100 * (n_train + len(test_labels)):
         raise ValueError(
             f"{classes} classes are far more than there are samples: "

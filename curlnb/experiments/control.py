@@ -133,7 +133,7 @@ def curl_sac(
     )
     learner = Learner(agent, lr=world.task.lr)
     total = practice.environment_steps // repeat
-    frames = total + total * repeat // control_frames.STEPS + 2  # all there will be
+    frames = total + total * repeat // control_frames.STEPS + 2  # as many as there can be
     replay = control_frames.Replay(
         min(practice.capacity, frames), actions, control_frames.FRAME // reader.shrink, run.device
     )
@@ -216,8 +216,7 @@ class _SoFar:
     episode: int = 0
 
 
-# the tensors of a replay buffer
-REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")
+REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")  # a buffer's tensors
 
 
 def _state(

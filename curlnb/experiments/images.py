@@ -35,8 +35,8 @@ from curlnb.runs.validation import check_known
 from curlnb.theory import finite_worlds
 
 POSITIVES = ("augmented", "true")
-# test images in the finite world on which arora2019's losses are measured: exact, and its cost
-# grows as the cube
+# test images that are the points of the finite world on which arora2019's losses are measured; the
+# cost grows as the cube
 WORLD = 500
 SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # of unit-norm features there
 

@@ -131,7 +131,7 @@ def train_and_measure(
     mean; with track, the lists track_un and track_sup, untrained network first. ValueError for an
     unknown method, a batch below two blocks, or classes smaller than a block.
     """
-    if environment.dry():  # synthetic sets have few points a class
+    if environment.dry():  # synthetic sets have few points per class
         block = min(blocks.block, int(torch.bincount(world.labels).min()) - 1)
         blocks, optimisation = (
             replace(blocks, block=block, share=1.0),

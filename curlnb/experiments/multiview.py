@@ -21,14 +21,12 @@ from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
 
-BANK_MOMENTUM = (
-    0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
-)
+# of a memory bank's entries, in the code released with contrastive multiview coding
+BANK_MOMENTUM = 0.5
 # (t, tau+) at which the trained model's floor is measured
 FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))
 
-# sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it
-# is.
+# sRGB to XYZ (IEC 61966-2-1); its rows sum to the white point D65 of the 2-degree observer.
 TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
 WHITE = tuple(sum(row) for row in TO_XYZ)
 # The extremes of L, a and b over the sRGB cube, which take each channel to [-1, 1].

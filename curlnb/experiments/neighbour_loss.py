@@ -82,7 +82,7 @@ def neighbour_loss(
     anchors = there.any(0).sum().clamp_min(1)
     with torch.no_grad():
         wide = negative[0].to(scores.dtype)
-        # a GPU would be waited for to count a mask
+        # indexing by a mask would wait for a GPU
         positive = (
             pos[there].mean()
             if pos.device.type == "cpu"

@@ -125,7 +125,7 @@ def quick_thoughts(
     optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
     tasks, mean = limited(tasks, inner=1), loss.method == "mean"
     entry = texts.entry_of(dataset)
-    word_dim = None if mean else reading.word_dim  # the mean takes the vectors that there are
+    word_dim = None if mean else reading.word_dim  # the mean needs the fixed vectors
     books, number = _read(dataset, "train", run.device, entry.vectors), None
     if word_dim is not None:
         number, known = sentences.most_frequent(books, reading.vocabulary)

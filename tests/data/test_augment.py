@@ -1,6 +1,4 @@
-"""The batched augmentations against torchvision's and PIL's, which treat images one by one: same
-numbers, same distributions.
-"""
+"""The batched augmentations against torchvision's and PIL's: same numbers, same distributions."""
 
 import itertools
 
@@ -30,9 +28,7 @@ def noise(n: int, height: int = 32, width: int = 32, channels: int = 3) -> Tenso
 
 
 def colours(n: int) -> Tensor:
-    """Float images that hold the hard cases of a hue: black, white, grey, primaries, two channels
-    equal, and noise.
-    """
+    """Float images with the hard cases of a hue: black, white, grey, primaries, noise."""
     levels = torch.tensor([0.0, 0.3, 1.0])
     table = torch.cartesian_prod(levels, levels, levels).T  # [3, 27]
     images = noise(n, 12, 12).float() / 255
@@ -163,9 +159,7 @@ def test_blur_agrees_with_torchvision(channels):
 
 
 def test_a_whole_view_agrees_with_torchvision_and_within_grey_levels_with_pil():
-    """The recipe on smooth images of bytes, as the released loader does it with PIL, whose every
-    step rounds to a byte.
-    """
+    """The recipe on smooth images of bytes; PIL, as in the released loader, rounds every step."""
     ramp = torch.linspace(0, 255, 48)
     red, green = torch.meshgrid(ramp, ramp, indexing="ij")
     images = torch.stack([red, green, (red - green).abs()]).to(torch.uint8).repeat(60, 1, 1, 1)
@@ -209,8 +203,9 @@ def same_distribution(ours: Tensor, theirs: Tensor) -> bool:
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (96, 64), (20, 90)])
 def test_crop_boxes_are_distributed_as_torchvisions(height, width):
-    """The last shape is wider than the ratio allows: most attempts fail and the central crop is
-    frequent.
+    """The last shape is wider than the ratio allows.
+
+    Most attempts fail and the central crop is frequent.
     """
     ours = augment.draw(DRAWS, height, width, generator(6)).crop
     assert torch.equal(ours, ours.round())
@@ -267,8 +262,9 @@ def test_colour_factors_and_orders_are_distributed_as_torchvisions():
 
 
 def test_probabilities_are_the_recipes_and_choices_are_independent():
-    """An off-by-one in the block of uniform numbers would tie two choices together: all pairs must
-    be uncorrelated.
+    """An off-by-one in the block of uniform numbers would tie two choices together.
+
+    All pairs must be uncorrelated.
     """
     n = 20000
     drawn = augment.draw(n, 32, 32, generator(10))
@@ -364,8 +360,10 @@ def test_operations_can_be_left_out():
 
 
 def test_no_step_waits_for_the_device_or_depends_on_data():
-    """Fake tensors have no values: anything that asked for one (.item(), a boolean index) would
-    raise. And the compiler sees one graph.
+    """Fake tensors have no values.
+
+    Anything that asked for one (.item(), a boolean index) would raise. And the compiler sees one
+    graph.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         images = torch.empty(6, 3, 96, 96, dtype=torch.uint8)

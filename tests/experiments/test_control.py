@@ -1,6 +1,4 @@
-"""Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's
-formulas, and that it learns.
-"""
+"""Control: the contrastive loss, the replay buffer and crops, soft actor-critic, learning."""
 
 import json
 import math
@@ -123,8 +121,9 @@ def test_a_crop_that_does_not_fit_is_named():
 
 
 def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
-    """Frames carry a number; a drawn transition must be one that happened, with its own episode's
-    frames.
+    """Frames carry a number.
+
+    A drawn transition must be one that happened, with its own episode's frames.
     """
     replay, happened, number = control_frames.Replay(13, 1, size=1), {}, 0
     for length in (2, 5, 9, 4):
@@ -223,8 +222,9 @@ def test_the_actor_leaves_the_encoder_alone_and_the_copies_follow_at_their_rates
 
 
 class Dot(control_frames.Environment):
-    """A bright square on a line, to be pushed to the middle and held there; seen as frames of 25
-    pixels, 20 actions an episode.
+    """A bright square on a line, to be pushed to the middle and held there.
+
+    Seen as frames of 25 pixels, 20 actions an episode.
     """
 
     def __init__(self):
@@ -245,8 +245,9 @@ class Dot(control_frames.Environment):
 
 
 def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
-    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next
-    test looks at its reference runs).
+    """The whole agent, on a small task of ours.
+
+    Learning cartpole itself takes minutes (the next test looks at its reference runs).
     """
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
     parameters = dict(
@@ -272,9 +273,7 @@ class Stopped(Exception):
 
 
 def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
-    """Killed twice, in the middle of an episode: the run goes on from the end of the episode
-    before.
-    """
+    """Killed twice in the middle of an episode; the run resumes from the end of the one before."""
     steps_left = [10**9]
 
     class Killed(Dot):
@@ -316,9 +315,7 @@ def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
 
 
 def test_the_agent_learned_cartpole_in_the_reference_runs():
-    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random
-    policy, and rising from the untrained one.
-    """
+    """Committed runs, each a minute: above a random policy, and rising from the untrained one."""
     agents = [
         record
         for record in reference.records("night")
@@ -378,7 +375,10 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
         (environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text()
     )["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    program = f"from curlnb.data import control_frames\ncontrol_frames.problem = lambda: 'no screen at all'\n{code}"
+    program = (
+        "from curlnb.data import control_frames\n"
+        f"control_frames.problem = lambda: 'no screen at all'\n{code}"
+    )
     about = {
         "CURLNB_DRY": "1",
         "CURLNB_RESULTS": str(tmp_path),

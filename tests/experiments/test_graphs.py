@@ -1,6 +1,4 @@
-"""Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over
-nodes says, bad sets are named.
-"""
+"""Graphs: the committed sets, InfoGraph's loss against its loop over nodes, errors."""
 
 import math
 import subprocess

@@ -1,6 +1,4 @@
-"""Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is
-refused in one line where it does not fit.
-"""
+"""Your own parts train, count in the key with their code, work in sweeps, and are checked."""
 
 import functools
 import inspect
@@ -228,7 +226,7 @@ def test_more_than_two_views_each_get_the_augmentation(tmp_path):
         ),
         (
             {"objective": lambda pos, neg: neg},
-            r"objective <lambda> gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
+            r"gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
         ),
         (
             {"objective": lambda pos, neg: 1.0},

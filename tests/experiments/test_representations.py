@@ -1,6 +1,4 @@
-"""Pictures of a representation: the training is SimCLR's, the numbers beside the pictures agree
-with scikit-learn and with loops.
-"""
+"""Representations: training is SimCLR's, the measures agree with scikit-learn and with loops."""
 
 import json
 
@@ -166,9 +164,7 @@ def test_the_first_of_each_class_are_alike_many():
 
 
 def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):
-    """t-SNE's places turn over with the last bit; accuracies beside them must still agree
-    everywhere.
-    """
+    """t-SNE's points depend on the last bit; accuracies must still agree everywhere."""
     from curlnb.companion import reference
 
     old = {

@@ -1,6 +1,4 @@
-"""Books and tasks are what they claim to be, quick-thoughts is its formula, SentEval's protocol is
-scikit-learn's logistic regression.
-"""
+"""Books and tasks, quick-thoughts against its formula, SentEval against scikit-learn."""
 
 import json
 from pathlib import Path
@@ -324,7 +322,7 @@ def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.Monk
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
     with pytest.raises(
         ValueError,
-        match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books",
+        match="144 sentences, fewer than a batch of 400: use a smaller batch or more books",
     ):
         batches_of(144, 400)
     with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):

@@ -1,6 +1,4 @@
-"""The encoders are the papers' architectures, to the parameter, and split batch norm sees what two
-GPUs and two passes would.
-"""
+"""The encoders are the papers' architectures; split batch norm sees what two GPUs would."""
 
 import copy
 
@@ -99,9 +97,7 @@ def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_give
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
-    """With torch's default initial weights the outputs of two unlike images agree to three digits
-    after thirteen layers.
-    """
+    """With torch's default weights the outputs of two unlike images agree to three digits."""
     features = seeded("vgg16").eval()(noise(8, 3, 32, 32))
     assert features.std(0).mean() > 0.05 * features.abs().mean()
 
@@ -136,9 +132,7 @@ def test_channels_last_changes_the_layout_only(name):
 
 
 def blocks() -> tuple[nn.Module, nn.Module]:
-    """The same network twice, the second one's weights moved away from their start so that they
-    matter; float64.
-    """
+    """A network twice, the second with weights moved from their start; float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         network = nn.Sequential(
@@ -157,9 +151,7 @@ def blocks() -> tuple[nn.Module, nn.Module]:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
-    """Outputs, gradients and running statistics equal those of replicas that see 6 images each, as
-    two GPUs and two passes would.
-    """
+    """Outputs, gradients and running statistics equal those of replicas with 6 images each."""
     network, whole = blocks()
     split = split_batch_norm(whole, 4)
     images = noise(24, 3, 8, 8).double().contiguous(memory_format=memory_format)

@@ -1,6 +1,4 @@
-"""Lemma 4 holds where its proof says, and the search would notice if it did not; the terms of
-Theorem 5 are what they are said to be.
-"""
+"""Lemma 4 where its proof holds, a search that would notice a violation, Theorem 5's terms."""
 
 import itertools
 import math
@@ -107,8 +105,9 @@ def test_the_collapsed_simplex_makes_lemma_4_an_equality(classes, K):
 
 
 def test_the_search_finds_a_planted_violation_and_stays_below_the_factor():
-    """With one negative where the lemma asks for three, the worst ratio is 3: a search that could
-    not find that would prove nothing.
+    """With one negative where the lemma asks for three, the worst ratio is 3.
+
+    A search that could not find that would prove nothing.
     """
     equal = torch.full((5,), 0.2, dtype=torch.float64)
 
