@@ -109,7 +109,11 @@ def test_a_family_takes_the_settings_of_another_and_repeats_its_arms(tmp_path, m
     path.write_text(
         """
         a = { common = { epochs = 1, lr = 0.1 }, arms = { x = {} } }
-        b = { like = "a", common = { lr = 0.2 }, arms = { x = { beta = 1 } }, each = { t = [0.5, 1.0] } }
+        [b]
+        like = "a"
+        common = { lr = 0.2 }
+        arms = { x = { beta = 1 } }
+        each = { t = [0.5, 1.0] }
         """
     )
     monkeypatch.setattr(run, "FAMILIES", path)
