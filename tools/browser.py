@@ -121,7 +121,7 @@ def look(
     for words in re.findall(r'CONSOLE[:(]\d+\)?\] "(.*?)", source:', text, re.S):
         if words.startswith("PAGE "):
             page = words.removeprefix("PAGE ")
-        else:
+        elif not words.startswith("[PST]"):  # the theme says which colours it chose
             lines.append(f"{page}: {words}")
     return found, lines + server.absent  # type: ignore[attr-defined]
 

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -46,6 +47,7 @@ c.Execute.timeout = 600
 TASK = re.compile(
     r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M
 )
+REFEREE = "## For the referee"
 WORDS_A_MINUTE = 150  # of prose with formulas
 LONGEST = 120  # characters of a reason: a check's message is shorter, a student's error may not be
 
@@ -159,8 +161,9 @@ class Lesson:
 
     @property
     def reading(self) -> int:
-        """Minutes to read the lesson, rounded up to five."""
-        prose = (text_of(cell) for cell in self.cells if cell["cell_type"] == "markdown")
+        """Minutes to read the lesson without the part for the referee, rounded up to five."""
+        texts = [text_of(cell) for cell in self.cells if cell["cell_type"] == "markdown"]
+        prose = itertools.takewhile(lambda text: not text.startswith(REFEREE), texts)
         return -(-sum(len(text.split()) for text in prose) // (5 * WORDS_A_MINUTE)) * 5
 
 

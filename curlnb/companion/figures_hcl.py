@@ -146,7 +146,7 @@ def similarities_over(
     base): filled the arm, outlined the base.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
-    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.look` returns
+    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise` returns
     them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()

@@ -285,6 +285,14 @@ def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFra
     return pd.read_csv(path) if path.exists() else None
 
 
+def committed(name: str) -> pd.DataFrame:
+    """A committed reference table by profile, notebook and name, such as
+    "night/5_across_papers-ranking".
+    """
+    profile, _, table = name.partition("/")
+    return pd.read_csv(environment.reference_folder() / profile / "tables" / f"{table}.csv")
+
+
 def contents() -> pd.DataFrame:
     """All notebooks in reading order: title, data at quick, and the seconds that the committed
     reference took.

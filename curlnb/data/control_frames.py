@@ -1,11 +1,10 @@
-"""The DeepMind control suite as frames (chuang2020, Section 5.4): tasks, off-screen rendering,
-random policies, the replay buffer.
+"""The DeepMind control suite as frames: tasks, rendering, random policies, the replay buffer.
 
-dm_control is the extra `control`; it is imported when a task is made. Frames are rendered in
-software or on a GPU by EGL, or by OSMesa where EGL does not work; `MUJOCO_GL` overrides. Where
-neither works, or dm_control is missing, `Unavailable` says so in one line. An episode is a function
-of its seed and its actions; its frames are that on one machine, since renderers differ in their
-last bits.
+Source: chuang2020, Section 5.4. dm_control is the extra `control`; it is imported when a task is
+made. Frames are rendered off-screen, in software or on a GPU, by EGL, or by OSMesa where EGL does
+not work; `MUJOCO_GL` overrides. Where neither works, or dm_control is missing, `Unavailable` gives
+the reason in one line. An episode is a function of its seed and its actions; its frames are
+reproducible only on one machine, since renderers differ in their last bits.
 """
 
 import functools
@@ -28,13 +27,15 @@ STEPS = 1000  # of the simulator in an episode; a reward of at most 1 each
 
 
 class Unavailable(RuntimeError):
-    """The simulator is not installed or cannot draw; the message says what to do."""
+    """The simulator is not installed or cannot draw; the message names the remedy."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the suite. repeat: simulator steps an action lasts; actions: their size, each in
-    [-1, 1]; lr: the agent's learning rate.
+    """A task of the suite.
+
+    repeat: simulator steps per action; actions: their number of components, each in [-1, 1]; lr:
+    the agent's learning rate.
     """
 
     domain: str
@@ -57,20 +58,22 @@ TASKS = {
 
 
 def task_named(name: str) -> Task:
+    """The task of that name. ValueError, with the known names, for an unknown one."""
     if name not in TASKS:
         raise ValueError(f"task {name!r} is unknown; use one of {', '.join(TASKS)}")
     return TASKS[name]
 
 
-# --- what there is to draw with
+# --- renderers
 
 
 _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
 
 
 def _backend() -> str:
-    """The renderer to use, tried in a process of its own: a failed one cannot be taken back out of
-    a process. "" if none.
+    """The first renderer that works, "" if none does.
+
+    Each is tried in a subprocess, since a failed one cannot be removed from a process.
     """
     for name in ("egl", "osmesa") if sys.platform == "linux" else ("glfw",):
         about = {**os.environ, "MUJOCO_GL": name, "PYOPENGL_PLATFORM": name}
@@ -86,7 +89,7 @@ def _backend() -> str:
 
 @functools.cache
 def _suite() -> Any:
-    """dm_control.suite, once it is known to draw; Unavailable otherwise."""
+    """dm_control.suite, once it is known to draw; else raises Unavailable."""
     if importlib.util.find_spec("dm_control") is None:
         raise Unavailable(
             "dm_control is not installed: `pip install dm-control==1.0.50 mujoco==3.17.0`, or this "
@@ -100,7 +103,8 @@ def _suite() -> Any:
             )
         os.environ["MUJOCO_GL"] = found  # worker processes inherit it and need not try
     try:
-        import torch._dynamo  # noqa: F401  (triton before Mesa: loaded after it, their two copies of LLVM end the process)
+        # triton before Mesa: loaded after it, their two copies of LLVM end the process
+        import torch._dynamo  # noqa: F401
         from absl import logging
         from dm_control import suite
 
@@ -116,7 +120,7 @@ def _suite() -> Any:
 
 
 def problem() -> str:
-    """Why no frame can be rendered here, in one line; the empty string where all is well."""
+    """Why no frame can be rendered here, in one line; "" if frames can be rendered."""
     if environment.dry():
         return ""
     try:
@@ -130,12 +134,12 @@ def problem() -> str:
 
 
 class Environment:
-    """A task seen as frames: uint8 tensors [3, size, size], drawn without antialiasing, shadows and
-    reflections, which cost half the time.
+    """A task whose observations are frames: uint8 tensors [3, size / shrink, size / shrink].
 
-    shrink: frames are drawn `size` pixels wide and averaged over squares of that many, to size /
-    shrink: a concession to CPUs. One camera is kept for all frames: `physics.render` makes a new
-    one for each, which costs as much as the drawing.
+    Frames are drawn without antialiasing, shadows and reflections, which cost half the time.
+    shrink: frames of `size` pixels are averaged over squares of that width, a concession to CPUs.
+    One camera is kept for all frames: `physics.render` makes a new one for each, which costs as
+    much as the drawing. Unavailable where nothing can be rendered.
     """
 
     def __init__(self, name: str, size: int = FRAME, shrink: int = 1) -> None:
@@ -148,14 +152,16 @@ class Environment:
         self._camera = engine.Camera(self._env.physics, height=size, width=size, camera_id=0)
 
     def reset(self, seed: int) -> Tensor:
-        """Begin the episode that `seed` draws and return its first frame."""
+        """Start the episode of `seed` and return its first frame."""
         self._env.task.random.seed(seed)
         self._observed = self._env.reset().observation
         return self.frame()
 
     def step(self, action: np.ndarray) -> tuple[Tensor, float, float, bool]:
-        """Hold `action` [actions] for `repeat` steps: the frame after them, their summed reward,
-        the discount (0 at a true end), whether the episode is over.
+        """Hold `action` [actions] for `repeat` steps.
+
+        Returns the next frame, the summed reward, the discount (0 at a true end), and whether the
+        episode is over.
         """
         reward = 0.0
         for _ in range(self.task.repeat):
@@ -167,14 +173,13 @@ class Environment:
         return self.frame(), reward, float(now.discount), now.last()
 
     def frame(self) -> Tensor:
+        """The present frame, uint8 [3, size / shrink, size / shrink]."""
         pixels = self._camera.render(render_flag_overrides={"shadow": False, "reflection": False})
         frame = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
         return F.avg_pool2d(frame.float(), self.shrink).round().byte() if self.shrink > 1 else frame
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (with orientations and heights) and velocities, as the suite itself describes
-        the state.
-        """
+        """Positions (with orientations and heights) and velocities, as the suite has them."""
         named = {
             name: np.atleast_1d(value) for name, value in self._observed.items() if name != "touch"
         }
@@ -184,7 +189,7 @@ class Environment:
 
 
 class Synthetic(Environment):
-    """Noise of the real shapes and short episodes, for dry runs: no simulator is needed."""
+    """Noise of the true shapes in short episodes, for dry runs: no simulator is needed."""
 
     def __init__(self, name: str, size: int = FRAME, shrink: int = 1) -> None:
         self.task, self.size = task_named(name), size // shrink
@@ -207,16 +212,19 @@ class Synthetic(Environment):
 
 
 def make(name: str, size: int = FRAME, shrink: int = 1) -> Environment:
-    """The task's environment; noise of its shapes in a dry run. Unavailable, in one line, where it
-    cannot be had.
+    """The task's environment; noise of its shapes in a dry run.
+
+    Unavailable where the simulator cannot be used.
     """
     return (Synthetic if environment.dry() else Environment)(name, size, shrink)
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Frames of a random policy: frames [episodes, steps, 3, size, size] uint8, positions and
-    velocities [episodes, steps, .] float32.
+    """Frames and states of a random policy.
+
+    frames: uint8 [episodes, steps, 3, size, size]; positions, velocities: float32 [episodes, steps,
+    .].
     """
 
     frames: Tensor
@@ -224,8 +232,9 @@ class Episodes:
     velocities: Tensor
 
     def stacks(self, index: Tensor) -> Tensor:
-        """Observations [n, 3 STACK, size, size]: the frames of STACK steps, oldest first. index:
-        [n] in episodes x (steps - STACK + 1).
+        """Observations [n, 3 STACK, size, size]: the frames of STACK steps, oldest first.
+
+        index: [n] in episodes x (steps - STACK + 1).
         """
         each = self.frames.shape[1] - STACK + 1
         steps = (index % each)[:, None] + torch.arange(STACK, device=index.device)
@@ -239,11 +248,10 @@ class Episodes:
 def random_episodes(
     name: str, episodes: int, steps: int, seed: int = 0, shrink: int = 1, *, dry: bool = False
 ) -> Episodes:
-    """`episodes` beginnings of episodes, `steps` actions each, every action uniform in [-1, 1]: a
-    function of the arguments (see above).
+    """The first `steps` actions of `episodes` episodes, every action uniform in [-1, 1].
 
-    dry: part of the key only, so that noise is never taken for frames. ValueError where episodes
-    are not that long.
+    The result is a function of the arguments. dry: serves only as a cache key, so that noise is
+    never mistaken for frames. ValueError where episodes are shorter than `steps` actions.
     """
     if steps * task_named(name).repeat > STEPS:
         raise ValueError(
@@ -267,10 +275,10 @@ def random_episodes(
 
 
 def random_crop(frames: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """A random window of each image, [n, c, h, w] -> [n, c, size, size]; every offset is as likely,
-    the last included.
+    """A random window of each image, [n, c, h, w] -> [n, c, size, size].
 
-    The code released for CURL leaves the last offset out. generator: on the frames' device.
+    All offsets are equally likely; the code released for CURL leaves the last offset out.
+    generator: on the frames' device. ValueError for frames that are not square or too small.
     """
     room = _room(frames, size)
     top, left = torch.randint(room + 1, (2, len(frames)), generator=generator, device=frames.device)
@@ -280,6 +288,7 @@ def random_crop(frames: Tensor, size: int, generator: torch.Generator) -> Tensor
 
 
 def centre_crop(frames: Tensor, size: int) -> Tensor:
+    """The central window of each image, [n, c, h, w] -> [n, c, size, size]."""
     at = _room(frames, size) // 2
     return frames[..., at : at + size, at : at + size]
 
@@ -296,8 +305,10 @@ def _room(frames: Tensor, size: int) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions: stacked frames before and after [n, 3 STACK, size, size] uint8, action [n,
-    actions], reward and discount [n].
+    """Transitions.
+
+    observed, after: stacked frames [n, 3 STACK, size, size] uint8; action: [n, actions]; reward,
+    discount: [n].
     """
 
     observed: Tensor
@@ -308,10 +319,10 @@ class Batch:
 
 
 class Replay:
-    """The last `capacity` frames and what was done at each, uint8 on the device: a frame is kept
-    once, stacks are put together when drawn.
+    """The last `capacity` frames with their actions, rewards and discounts, on the device.
 
-    Stacked pairs, as in the released code, would take six times the memory.
+    A frame (uint8) is kept once, and stacks are made when they are drawn: stacked pairs, as in the
+    released code, would take six times the memory. ValueError for a capacity of STACK or less.
     """
 
     def __init__(
@@ -331,11 +342,11 @@ class Replay:
         self.next = 0
 
     def begin(self, frame: Tensor) -> None:
-        """The first frame of an episode."""
+        """Add the first frame of an episode."""
         self._write(frame, 0)
 
     def add(self, action: Tensor, reward: float, discount: float, frame: Tensor) -> None:
-        """What was done at the last frame, and the frame that came of it."""
+        """Add an action at the last frame, its reward and discount, and the next frame."""
         capacity = len(self.frames)
         last = (self.next - 1) % capacity
         age = int(self._last_age) + 1
@@ -360,14 +371,15 @@ class Replay:
         return int(self.usable.sum())
 
     def stack(self, slots: Tensor) -> Tensor:
-        """Observations that end at `slots` [n]; at an episode's start its first frame is repeated."""
+        """Observations that end at `slots` [n]; episodes begin with copies of the first frame."""
         back = torch.arange(STACK - 1, -1, -1, device=slots.device)
         back = torch.minimum(back, self.age[slots][:, None])
         return self.frames[(slots[:, None] - back) % len(self.frames)].flatten(1, 2)
 
     def sample(self, count: int, generator: torch.Generator) -> Batch:
         """`count` transitions, uniformly with replacement; nothing is read back from the device.
-        generator: on its device.
+
+        generator: on that device.
         """
         slots = torch.multinomial(self.usable, count, replacement=True, generator=generator)
         after = self.stack((slots + 1) % len(self.frames))

@@ -9,8 +9,10 @@ from curlnb.data.download import DataError
 
 
 class ClassIndex(NamedTuple):
-    """Samples sorted by class. order: [n] samples, class by class; first, size: [C] where a class
-    begins in it and how many it has.
+    """Samples sorted by class.
+
+    order: [n] samples, class by class; first, size: [C] where a class begins in `order` and how
+    many samples it has.
     """
 
     order: Tensor
@@ -19,18 +21,18 @@ class ClassIndex(NamedTuple):
 
 
 def class_index(labels: Tensor) -> ClassIndex:
-    """labels: int64 [n] in 0..C-1."""
+    """Sort samples by class. labels: int64 [n] in 0..C-1."""
     size = torch.bincount(labels)
     return ClassIndex(labels.argsort(stable=True), size.cumsum(0) - size, size)
 
 
-def similar(
+def positives(
     index: ClassIndex, labels: Tensor, samples: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """For each of `samples` [b] another sample of its class, uniformly: (x, x+) ~ D_sim of
-    arora2019, Eq. 1, without x = x+. Returns [b].
+    """For each of `samples` [b] another sample of its class, uniformly. Returns [b].
 
-    labels: [n], as given to `class_index`. A class with a single sample gives that sample itself.
+    This is (x, x+) ~ D_sim of arora2019, Eq. 1, without x = x+. labels: [n], as given to
+    `class_index`. A class with a single sample gives that sample itself.
     """
     label = labels[samples]
     place = torch.empty_like(index.order).scatter_(
@@ -45,11 +47,10 @@ def similar(
 
 
 def subset(labels: Tensor, share: float, seed: int) -> Tensor:
-    """`share` of each class's samples, at least two of each where there are two, in their own
-    order. Returns indices.
+    """Indices of `share` of each class's samples, at least two of each if there are two, in order.
 
-    labels: [n]; share: in (0, 1]. The same seed gives the same choice on every device, and the
-    choice at a smaller share is part of it.
+    labels: [n]; share: in (0, 1], else ValueError. The same seed gives the same choice on every
+    device, and a smaller share gives a part of it.
     """
     if not 0 < share <= 1:
         raise ValueError(f"share is {share}: it lies in (0, 1], 0.1 is a tenth of each class")
@@ -67,11 +68,11 @@ def subset(labels: Tensor, share: float, seed: int) -> Tensor:
 
 
 def held_out(labels: Tensor, fraction: float, seed: int, what: str) -> Tensor:
-    """Which samples make up `fraction` in (0, 1) of each class, at least one and at most all but
-    one. Returns bool [n] on the CPU.
+    """Whether each sample is held out: `fraction` of each class. Returns bool [n] on the CPU.
 
-    labels: [n]; what: whose they are, for messages. The same seed gives the same choice on every
-    device. DataError for a fraction outside (0, 1), and for a class of one sample.
+    At least one sample of each class is held out, and at least one is left. labels: [n]; what: the
+    set's name, for messages. The same seed gives the same choice on every device. DataError for a
+    fraction outside (0, 1), and for a class of one sample.
     """
     if not 0 < fraction < 1:
         raise DataError(
@@ -94,13 +95,13 @@ def held_out(labels: Tensor, fraction: float, seed: int, what: str) -> Tensor:
 def blocks(
     index: ClassIndex, count: int, size: int, generator: torch.Generator, *, largest: int
 ) -> Tensor:
-    """`count` blocks of `size` distinct samples of one class each, the class with its share of the
-    samples as rho. Returns [count, size].
+    """`count` blocks of `size` distinct samples of one class each. Returns [count, size].
 
-    arora2019, Sections 2 and 6.3: size 2 is a pair (x, x+) ~ D_sim, size b + 1 an anchor and its
-    block of b positives, in any order, since they are exchangeable. largest: the size of the
-    largest class, `int(index.size.max())`. Every class must hold `size` samples. Both are for the
-    caller to find out once: asking the device here would wait for it in every step.
+    A class is drawn with its share of the samples as rho. arora2019, Sections 2 and 6.3: size 2 is
+    a pair (x, x+) ~ D_sim, size b + 1 an anchor and its block of b positives, in any order, since
+    they are exchangeable. largest: the size of the largest class, `int(index.size.max())`. Every
+    class must hold `size` samples. The caller finds out both once: asking the device here would
+    wait for it in every step.
     """
     n, device = len(index.order), index.order.device
     anchor = torch.randint(n, (count,), generator=generator, device=device)
@@ -122,12 +123,11 @@ def blocks(
 
 
 def other_blocks(count: int, anchors: int, k: int, generator: torch.Generator) -> Tensor:
-    """k of the other blocks for each anchor of each of `count` blocks, uniformly and independently.
-    Returns [count, anchors, k].
+    """k of the other blocks for each anchor of each of `count` blocks. Returns [count, anchors, k].
 
-    arora2019, footnote 7: the batch's similar blocks serve one another as negative blocks. Blocks
-    of the anchor's own class are not left out: negatives come from the marginal (Definition of
-    D_neg). ValueError for fewer than two blocks.
+    They are uniform and independent. arora2019, footnote 7: the batch's similar blocks serve one
+    another as negative blocks. Blocks of the anchor's own class are not left out: negatives come
+    from the marginal (definition of D_neg). ValueError for fewer than two blocks.
     """
     if count < 2:
         raise ValueError(

@@ -1,13 +1,12 @@
-"""How good a representation is: mean classifier, k-nearest neighbours, linear probes, k-way tasks,
-SVM.
+"""Measures of a representation: mean classifier, neighbours, linear probes, k-way tasks, SVM.
 
-Everything takes features (or scores) and labels as tensors and works where they are, in chunks, so
+Everything takes features (or scores) and labels as tensors and works on their device, in chunks, so
 that 3,029 classes and 120,000 samples need a few hundred MB. Only the two linear solvers of
-scikit-learn go through the CPU where there is no CUDA device.
+scikit-learn run on the CPU where there is no CUDA device.
 
 Every accuracy here is a share in [0, 1] in which a tie counts for its share: a sample whose true
 class ties with one other for the first place is half right. So a constant representation scores
-exactly at chance, whichever class a computer would happen to name.
+exactly at chance.
 """
 
 from curlnb.evaluation.accuracy import (

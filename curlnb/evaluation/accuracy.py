@@ -1,6 +1,4 @@
-"""Accuracies that follow from a class's rank, exact over all k-way tasks, and the mean classifier
-they are mostly measured with.
-"""
+"""Accuracies that follow from a class's rank, over all k-way tasks, and the mean classifier."""
 
 import numpy as np
 import torch
@@ -13,13 +11,13 @@ CHUNK = 2**24
 def class_ranks(
     scores: Tensor, labels: Tensor, *, classifier: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Counts the other classes that score strictly above the true one, and those that tie with it.
+    """Count the other classes that score strictly above the true one, and those that tie with it.
 
     scores: [n, C]; or, with a `classifier` [C, d], features [n, d] whose scores `features @
-    classifier.T` are made chunk by chunk and never held at once. labels: [n], in 0..C-1. Returns
-    (above, tied), each int64 [n]: the true class holds the places above .. above + tied, counted
-    from 0. Raises ValueError for shapes that do not fit, labels out of range, no samples, and
-    scores that are not finite.
+    classifier.T` are computed chunk by chunk and never held at once. labels: [n], in 0..C-1.
+    Returns (above, tied), each int64 [n]: the true class holds the places above .. above + tied,
+    counted from 0. Raises ValueError for shapes that do not fit, labels out of range, no samples,
+    and scores that are not finite.
     """
     if not (isinstance(scores, Tensor) and isinstance(labels, Tensor)):
         raise ValueError(
@@ -46,12 +44,12 @@ def class_ranks(
     for rows, own_class in zip(
         scores.split(max(1, CHUNK // classes)), labels.split(max(1, CHUNK // classes)), strict=True
     ):
-        # [rows, C]
+        # scores [rows, C]
         chunk = rows if classifier is None else rows.to(classifier.dtype) @ classifier.T
         own = chunk.gather(1, own_class[:, None])  # [rows, 1]
         above.append((chunk > own).sum(1, dtype=torch.int32))  # twice as fast as int64
         tied.append((chunk == own).sum(1, dtype=torch.int32) - 1)
-        broken.append(~torch.stack(chunk.aminmax()).isfinite().all())  # both hand a NaN on
+        broken.append(~torch.stack(chunk.aminmax()).isfinite().all())  # both pass a NaN on
     # a NaN compares as neither above nor tied, and would pass for a beaten class
     if bool(torch.stack(broken).any()):
         raise ValueError(
@@ -63,17 +61,17 @@ def class_ranks(
 def average_accuracy(
     scores: Tensor, labels: Tensor, k: int, *, classifier: Tensor | None = None
 ) -> float:
-    """Accuracy averaged over all k-way tasks that contain the true class, exactly and not by
-    sampling (avg-k of arora2019, Table 1).
+    """Accuracy averaged over all k-way tasks that contain the true class (arora2019, Table 1).
 
-    A task is the true class and k - 1 of the other C - 1, drawn without replacement. With a classes
-    above the true one and e tied, ties broken evenly, it is solved with probability
+    The average (the paper's avg-k) is exact, without sampling. A task is the true class and k - 1
+    of the other C - 1, drawn without replacement. With a classes above the true one and e tied,
+    ties broken evenly, it is solved with probability
 
         [binom(C - a, k) - binom(C - 1 - a - e, k)] / ((e + 1) binom(C - 1, k - 1)).
 
     scores, labels, classifier: as for `class_ranks`; an unnormalised mean classifier is passed as
-    `classifier`. k: 2..C; k = C is the ordinary accuracy. Returns the mean over the samples, which
-    on a balanced test set is the mean over the classes too.
+    `classifier`. k: 2..C, else ValueError; k = C is the ordinary accuracy. Returns the mean over
+    the samples, which on a balanced test set is the mean over the classes too.
     """
     classes = _classes(scores, classifier)
     if not 2 <= k <= classes:
@@ -91,11 +89,10 @@ def average_accuracy(
 
 
 def top_r(scores: Tensor, labels: Tensor, r: int, *, classifier: Tensor | None = None) -> float:
-    """Share of samples whose true class is among the r highest scores, ties at the r-th place
-    counting for their share.
+    """Share of samples whose true class is among the r highest scores.
 
-    scores, labels, classifier: as for `class_ranks`. r: 1..C. `top_r(..., 1)` is the ordinary
-    accuracy.
+    Ties at the r-th place count for their share. scores, labels, classifier: as for `class_ranks`.
+    r: 1..C, else ValueError. `top_r(..., 1)` is the ordinary accuracy.
     """
     classes = _classes(scores, classifier)
     if not 1 <= r <= classes:
@@ -110,8 +107,9 @@ def _classes(scores: Tensor, classifier: Tensor | None) -> int:
 
 
 def mean_over_places(value: np.ndarray, above: Tensor, tied: Tensor) -> float:
-    """Mean over the samples of the mean of value[above .. above + tied]; value: [C], what each
-    place is worth.
+    """Mean over the samples of the mean of value[above .. above + tied].
+
+    value: [C], the value of each place; above, tied: int64 [n], from `class_ranks`.
     """
     total = np.concatenate([[0.0], np.cumsum(value)])
     a, e = above.cpu().numpy(), tied.cpu().numpy()
@@ -126,13 +124,12 @@ def mean_classifier(
     per_class: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The classifier whose row c is the mean feature of class c (arora2019, Definition 2.1: mu;
-    with `per_class=5`, its mu-5).
+    """The classifier whose row c is the mean feature of class c (arora2019, Definition 2.1).
 
-    features: [n, d]; labels: [n] in 0..classes-1. With `per_class`, each mean is over so many
-    samples of its class, drawn with `generator` without replacement. Returns [classes, d]; scores
-    are plain inner products, `features @ means.T`, without normalisation or bias. Raises ValueError
-    when a class has fewer samples than asked.
+    features: [n, d]; labels: [n] in 0..classes-1. With `per_class`, each mean is over that many
+    samples of its class, drawn with `generator` without replacement (the paper's mu-5 is
+    `per_class=5`). Returns [classes, d]; scores are plain inner products, `features @ means.T`,
+    without normalisation or bias. Raises ValueError when a class has fewer samples than asked.
     """
     needed = 1 if per_class is None else per_class
     if needed < 1 or (per_class is not None and generator is None):
@@ -178,8 +175,9 @@ def mean_classifier(
 
 
 def place_in_class(labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Each sample's place among those of its class, 0, 1, ...: in the order given, or shuffled with
-    the generator. Returns [n].
+    """Each sample's place 0, 1, ... among the samples of its class. Returns int64 [n].
+
+    labels: [n]. Places follow the order given, or a random one drawn with the generator.
     """
     n = len(labels)
     order = (

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 def extract_features(
     encoder: nn.Module, images: Tensor, *, transform: Callable[[Tensor], Tensor], batch: int = 1000
 ) -> Tensor:
-    """The encoder's features of images, in evaluation mode and without gradient; its training flags
-    are restored afterwards.
+    """The encoder's features of images, in evaluation mode and without gradient. Returns [n, d].
 
-    images: [n, c, h, w]; transform: takes a batch of them to what the encoder takes (normalisation,
-    no augmentation). Returns [n, d].
+    images: [n, c, h, w]; transform: from a batch of them to the encoder's input (normalisation, no
+    augmentation). The encoder's training flags are restored afterwards.
     """
     flags = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
@@ -31,15 +30,14 @@ def extract_features(
 
 
 def check_features(*sets: Tensor) -> None:
-    """Checks training features and labels, and test features and labels where given: tensors, of
-    shapes that fit, labels integers and features finite.
+    """ValueError unless features [n, d] and labels [n] are finite tensors of shapes that fit.
+
+    sets: training features and labels, then test features and labels where there are some. Labels
+    must be integers.
     """
     if not all(isinstance(each, Tensor) for each in sets):
         found = ", ".join(type(each).__name__ for each in sets)
-        raise ValueError(
-            f"features and labels must be tensors, got {found}: torch.as_tensor makes them of "
-            "arrays"
-        )
+        raise ValueError(f"features and labels must be tensors, got {found}: use torch.as_tensor")
     (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):
         raise ValueError(

@@ -19,14 +19,15 @@ def knn(
     temperature: float | None = 0.5,
     classes: int | None = None,
 ) -> float:
-    """Accuracy of the k most similar training samples' vote, in cosine similarity s.
+    """Accuracy of the vote of the k most similar training samples, by cosine similarity s.
 
-    A vote weighs exp(s / temperature), as in the monitor of the released DCL and HCL code (k = 200,
-    temperature 0.5); with `temperature=None` every vote weighs the same. features: [n, d]; labels:
-    [n]; classes: their number (default: as labelled). Equal votes count for their share; which of
-    several training samples exactly as far away as the k-th may vote, `torch.topk` says. Computed
-    in the wider type of both sets, float32 at least. Raises ValueError when k exceeds the number of
-    training samples: another k is another measure, which the caller has to choose.
+    A vote has the weight exp(s / temperature), as in the monitor of the released DCL and HCL code
+    (k = 200, temperature 0.5); with `temperature=None` all votes have equal weight. features: [n,
+    d]; labels: [n]; classes: their number (default: the largest label plus 1). Equal votes count
+    for their share; among training samples exactly as far away as the k-th, `torch.topk` decides
+    which of them vote. Computed in the wider type of both sets, float32 at least. Raises ValueError
+    when k exceeds the number of training samples: another k is another measure, so the caller has
+    to choose it.
     """
     check_features(train_features, train_labels, test_features, test_labels)
     train_labels, test_labels = train_labels.long(), test_labels.long()
@@ -45,7 +46,7 @@ def knn(
         raise ValueError(
             f"classes must be at least {labelled + 1} with the labels given, got {classes}"
         )
-    # the votes' table is as wide, and would fill the memory
+    # the table of votes has that many columns, and would fill the memory
     if classes > 100 * (n_train + len(test_labels)):
         raise ValueError(
             f"{classes} classes are far more than there are samples: "

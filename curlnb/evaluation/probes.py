@@ -1,6 +1,4 @@
-"""Linear probes: the `frozen` protocol, fitted to convergence, and the `released` one of the DCL
-and HCL code.
-"""
+"""Linear probes: the `frozen` protocol, fitted to convergence, and the released code's protocol."""
 
 import copy
 import itertools
@@ -18,19 +16,19 @@ from torch.nn import functional as F
 from curlnb.evaluation.accuracy import place_in_class, top_r
 from curlnb.evaluation.features import check_features, extract_features
 
-# scikit-learn is imported where it is used: it takes seconds, and most of the evaluation does
-# without.
+# scikit-learn is imported where it is used: the import takes seconds, and most of the evaluation
+# does not need it.
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a linear probe found. accuracy, top5: shares of the test set (top5 with fewer than five
-    classes is 1).
+    """The result of a linear probe.
 
-    protocol: "frozen" or "released"; iterations: of the solver, or optimiser steps; C: inverse
-    strength of the L2 penalty ("frozen"); drift: how far the released protocol moved the batch
-    norms' running means, in root mean square over channels, in units of their running standard
-    deviations before; seconds: wall time, left out when two results are compared.
+    accuracy, top5: shares of the test set (top5 with fewer than five classes is 1). protocol:
+    "frozen" or "released"; iterations: of the solver, or optimiser steps; C: inverse strength of
+    the L2 penalty ("frozen"); drift: how far the released protocol moved the batch norms' running
+    means, in root mean square over channels, in units of their running standard deviations before;
+    seconds: wall time, left out when two results are compared.
     """
 
     protocol: str
@@ -50,18 +48,19 @@ def linear_probe(
     *,
     C: float | str = 1.0,
 ) -> ProbeResult:
-    """The `frozen` protocol: multinomial logistic regression on features of an encoder in
-    evaluation mode, fitted to convergence.
+    """The `frozen` protocol: logistic regression on fixed features, fitted to convergence.
 
-    Features are standardised with the training set's mean and standard deviation; the loss is
-    scikit-learn's C sum_i cross-entropy_i + |W|^2 / 2. C = 1 is fixed in advance and the same for
-    every method compared; `C="cv"` chooses it from 1e-4..1e2 by cross-validation within the
-    training set (5 folds, stratified; the smallest of equals). The test set chooses nothing. For
-    the probe of the released code, which needs images, see `released_probe`.
+    Features of an encoder in evaluation mode are standardised with the training set's mean and
+    standard deviation; the loss is scikit-learn's C sum_i cross-entropy_i + |W|^2 / 2. C = 1 is
+    fixed in advance and the same for every method compared; `C="cv"` chooses it from 1e-4..1e2 by
+    cross-validation within the training set (5 folds, stratified; the smallest of equals). The test
+    set chooses nothing. For the probe of the released code, which needs images, see
+    `released_probe`.
 
     features: [n, d]; labels: [n], any integers. float64, on the features' own CUDA device through
     scikit-learn's array API, otherwise on the CPU; the fit holds a few n x classes matrices. Raises
-    ValueError for fewer than two classes or a test class not trained on.
+    ValueError for fewer than two classes, a test class that is not in the training set, or a C that
+    is neither positive nor "cv".
     """
     start = time.perf_counter()
     check_features(train_features, train_labels, test_features, test_labels)
@@ -99,11 +98,10 @@ def linear_probe(
 
 
 def linear_classifier(train_features: Tensor, train_labels: Tensor, *, C: float = 1.0) -> Tensor:
-    """The `frozen` protocol's classifier itself (see `linear_probe`): [K, d + 1] in float64, on raw
-    features, the bias as last column.
+    """The classifier of the `frozen` protocol (`linear_probe`) on raw features, float64 [K, d + 1].
 
-    Scores are `features_with_a_one @ classifier.T`; `average_accuracy` and `top_r` take them.
-    labels: [n] in 0..K-1, all of them present.
+    The last column is the bias: scores are `features_with_a_one @ classifier.T`; `average_accuracy`
+    and `top_r` take them. labels: [n] in 0..K-1, all of them present, else ValueError.
     """
     check_features(train_features, train_labels)
     if len(torch.unique(train_labels)) != int(train_labels.max()) + 1:
@@ -114,7 +112,7 @@ def linear_classifier(train_features: Tensor, train_labels: Tensor, *, C: float 
 
 @contextmanager
 def _environment_variable(name: str, value: str) -> Iterator[None]:
-    """Sets a variable of the environment, and restores it afterwards."""
+    """Set an environment variable, and restore it afterwards."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -130,7 +128,8 @@ def _cross_validated_C(features: Tensor, y: Tensor) -> float:
     folds, grid = 5, [10.0**power for power in range(-4, 3)]
     if int(torch.bincount(y).min()) < folds:
         raise ValueError(
-            f'C="cv" needs at least {folds} training samples of every class, the smallest has {int(torch.bincount(y).min())}'
+            f'C="cv" needs at least {folds} training samples of every class, the smallest has '
+            f"{int(torch.bincount(y).min())}"
         )
     fold = place_in_class(y) % folds
     accuracy = torch.zeros(len(grid))
@@ -153,9 +152,10 @@ def _with_one(features: Tensor) -> Tensor:
 def _logistic(
     features: Tensor, y: Tensor, C: float, *, array_api: bool | None = None
 ) -> tuple[Tensor, int]:
-    """Fits the probe to y in 0..K-1. Returns its weights on raw features with the bias as last
-    column, float64 [K, d + 1], and the solver's iterations. array_api: hand scikit-learn the
-    tensors themselves (default: where they are on a CUDA device).
+    """Fit the probe to y in 0..K-1. Returns weights on raw features and the solver's iterations.
+
+    The weights are float64 [K, d + 1], the bias as last column. array_api: pass the tensors
+    themselves to scikit-learn (default: if they are on a CUDA device).
     """
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression
@@ -173,7 +173,7 @@ def _logistic(
     x = (x - mean) / std
     if array_api:
         # scikit-learn asks for this variable. It is set for the fit alone: scipy, seeing it at
-        # import, would change everywhere.
+        # import, would behave differently everywhere.
         with _environment_variable("SCIPY_ARRAY_API", "1"), config_context(array_api_dispatch=True):
             model.fit(x, y)
     else:
@@ -203,18 +203,18 @@ def released_probe(
     lr: float = 1e-3,
     weight_decay: float = 1e-6,
 ) -> ProbeResult:
-    """The `released` protocol: the linear evaluation of the released DCL and HCL code, whose
-    published numbers it belongs to.
+    """The `released` protocol: the linear evaluation of the released DCL and HCL code.
 
-    A linear layer on the encoder's raw features is trained by Adam on augmented images while the
-    encoder stands in training mode: its weights stay, but its batch norms use each batch's
-    statistics and their running statistics drift towards the augmented training images. The test
-    pass is in evaluation mode, with the drifted statistics. The last epoch is reported, never the
-    best. It works on a copy: the encoder given is left as it was.
+    Their published numbers come from it. A linear layer on the encoder's raw features is trained by
+    Adam on augmented images while the encoder stands in training mode: its weights stay, but its
+    batch norms use each batch's statistics and their running statistics drift towards the augmented
+    training images. The test pass is in evaluation mode, with the drifted statistics. The last
+    epoch is reported, never the best. The probe works on a copy of the encoder.
 
     images: [n, c, h, w]; labels: [n] in 0..C-1; augment(images, generator): the training
-    augmentation, to what the encoder takes; transform: the same for test images, without
-    augmentation; lr, weight_decay: Adam's (weight decay coupled, on the layer alone).
+    augmentation, to the encoder's input; transform: the same for test images, without augmentation;
+    lr, weight_decay: Adam's (weight decay coupled, on the layer alone). ValueError without images,
+    epochs or batch.
     """
     if epochs < 1 or batch < 1 or len(train_images) == 0:
         raise ValueError(

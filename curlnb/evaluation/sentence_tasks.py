@@ -1,11 +1,10 @@
-"""SentEval's protocol: how well fixed sentence vectors serve small classification tasks (Conneau
-and Kiela 2018).
+"""SentEval's protocol: small classification tasks on fixed sentence vectors.
 
-Logistic regression with an L2 penalty on the frozen features, its strength chosen on held-out parts
-of the training data: nested cross-validation where a task has no test set, else cross-validation on
-its training set. Features are used as they are. All fits of a task, over folds and penalties, are
-solved side by side as columns of one matrix, so that a step is two products of matrices, on any
-device.
+Source: Conneau and Kiela 2018. Logistic regression with an L2 penalty on the frozen features, its
+strength chosen on held-out parts of the training data: nested cross-validation where a task has no
+test set, else cross-validation on its training set. Features are used as they are. All fits of a
+task, over folds and penalties, are solved side by side as columns of one matrix, so that a step is
+two matrix products, on any device.
 """
 
 from collections.abc import Sequence
@@ -22,8 +21,10 @@ STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Score(NamedTuple):
-    """accuracy: share right, on test folds or the test set; dev: on the held-out parts that chose
-    C; f1: of class 1, for two classes.
+    """The result of a task.
+
+    accuracy: share of correct answers, on test folds or the test set; dev: on the held-out parts
+    that chose C; f1: of class 1, for two classes.
     """
 
     accuracy: float
@@ -41,17 +42,17 @@ def logistic(
     tolerance: float = 1e-5,
     steps: int = 500,
 ) -> Tensor:
-    """m logistic regressions on the same n samples at once: minimises C sum_i weight_i
-    cross-entropy_i + |W|^2 / 2, as scikit-learn.
+    """m logistic regressions on the same n samples at once. Returns weights [rows, d + 1, m].
 
-    x: [n, d] features; y: int64 [n] in 0..classes-1; weight: [n, m], 0 where a fit leaves a sample
-    out, else 1; C: [m]. The intercept is not penalised. Two classes have one row of weights, more
-    have one each. Stops when no gradient exceeds `tolerance` x C x n, or after `steps`. Returns
-    [rows, d + 1, m], the intercept last.
+    Each minimises C sum_i weight_i cross-entropy_i + |W|^2 / 2, as scikit-learn does. x: [n, d]
+    features; y: int64 [n] in 0..classes-1; weight: [n, m], 0 where a fit leaves a sample out, else
+    1; C: [m]. The intercept is the last of the d + 1 and is not penalised. Two classes have one row
+    of weights, more classes one row each. Stops when no gradient exceeds `tolerance` x C x n, or
+    after `steps`.
 
     Accelerated gradient steps, restarted when they overshoot, in the metric of Boehning's bound:
     the Hessian is at most C q X'X + penalty, q = 1/4 for two classes and 1/2 for more, whichever
-    samples are left out; so one factor a value of C serves all its fits, and no step is too long.
+    samples are left out. So one factor per value of C serves all its fits, and no step is too long.
     """
     n, d = x.shape
     binary = classes == 2
@@ -92,14 +93,15 @@ def logistic(
 
 
 def predictions(w: Tensor, x: Tensor) -> Tensor:
-    """The classes that m classifiers [rows, d + 1, m] name, int64 [n, m]."""
+    """The classes that m classifiers w [rows, d + 1, m] predict for x [n, d]; int64 [n, m]."""
     scores = torch.einsum("nd,rdm->nrm", x, w[:, :-1]) + w[:, -1]
     return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
 def folds(y: Tensor, count: int, seed: int = 1111) -> Tensor:
-    """Each sample's fold [n] in 0..count-1, stratified by class and shuffled. ValueError where a
-    class has too few samples.
+    """Each sample's fold [n] in 0..count-1, stratified by class and shuffled.
+
+    y: int64 [n]. ValueError where a class has fewer than `count` samples.
     """
     smallest = int(torch.bincount(y).min())
     if not 2 <= count <= smallest:
@@ -115,12 +117,11 @@ def folds(y: Tensor, count: int, seed: int = 1111) -> Tensor:
 def cross_validated(
     x: Tensor, y: Tensor, *, count: int = 10, inner: int = 9, strengths: Sequence[float] = STRENGTHS
 ) -> Score:
-    """Nested cross-validation (MR, CR, SUBJ, MPQA): each of `count` folds is the test set once; C
-    is chosen on other folds.
+    """Nested cross-validation (MR, CR, SUBJ, MPQA): each of `count` folds is the test set once.
 
-    inner: on how many of the other count - 1 folds, each held out once, C is chosen; SentEval takes
-    all there is of the rest. x: [n, d]; y: int64 [n]. Every fold chooses its own C; the smallest of
-    equals.
+    C is chosen on `inner` of the other count - 1 folds, each held out once; SentEval takes all of
+    them. x: [n, d]; y: int64 [n]. Every fold chooses its own C; the smallest of equals. ValueError
+    for `inner` outside 1..count-1.
     """
     check_features(x, y)
     if not 1 <= inner < count:
@@ -160,9 +161,9 @@ def train_test(
     inner: int = 10,
     strengths: Sequence[float] = STRENGTHS,
 ) -> Score:
-    """A task with a test set of its own (TREC, MSRP):
+    """A task with a test set (TREC, MSRP): choose C by cross-validation, fit on all training data.
 
-    C by cross-validation on `inner` of `count` folds, then one fit on all training data.
+    x: [n, d]; y: int64 [n]; C is chosen on `inner` of `count` folds.
     """
     check_features(x, y, test_x, test_y)
     fold, classes = folds(y, count), int(y.max()) + 1
@@ -178,13 +179,14 @@ def train_test(
 
 
 def pair_features(u: Tensor, v: Tensor) -> Tensor:
-    """Features of two sentences [n, d] each: |u - v| and u * v side by side [n, 2 d]."""
+    """Features of sentence pairs [n, 2 d]: |u - v| and u * v side by side, of u, v [n, d]."""
     return torch.cat([(u - v).abs(), u * v], 1)
 
 
 def f1(named: Tensor, y: Tensor) -> float:
-    """The harmonic mean of precision and recall of class 1; 0 where nothing is named or is of that
-    class.
+    """The harmonic mean of precision and recall of class 1. named, y: int64 [n].
+
+    0 where class 1 is neither predicted nor present.
     """
     hits, total = float(((named == 1) & (y == 1)).sum()), float((named == 1).sum() + (y == 1).sum())
     return 2 * hits / total if total else 0.0

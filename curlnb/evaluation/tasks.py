@@ -23,14 +23,13 @@ def tr_accuracy(
     tasks: int = 100,
     C: float = 1.0,
 ) -> tuple[float, float]:
-    """Accuracy of a trained linear classifier on average k-way tasks (TR of arora2019, Table 1),
-    and its standard error.
+    """Accuracy of trained linear classifiers on average k-way tasks, and its standard error.
 
-    Each task is k classes drawn with `generator`, uniformly and distinct, with a `linear_probe` of
-    its own, fitted and tested on these classes alone. The standard error is that of sampling tasks;
-    it is 0 where there are no more than `tasks` of them and all are taken, k = C among them.
-    features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer than two tasks, or
-    classes that differ between training and test set.
+    This is TR of arora2019, Table 1. Each task is k classes drawn with `generator`, uniformly and
+    distinct; a `linear_probe` is fitted and tested on these classes alone. The standard error is
+    that of sampling tasks; it is 0 where there are no more than `tasks` of them and all are taken,
+    k = C among them. features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer
+    than two tasks, or classes that differ between training and test set.
     """
     check_features(train_features, train_labels, test_features, test_labels)
     names = torch.unique(train_labels)
@@ -77,13 +76,13 @@ def svm_cross_validation(
     inner: int = 5,
     Cs: Sequence[float] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3),
 ) -> tuple[float, float]:
-    """Nested cross-validation of a support vector machine with an RBF kernel, as InfoGraph and
-    robinson2021 (5.2) probe graphs.
+    """Nested cross-validation of a support vector machine with an RBF kernel.
 
-    `outer` stratified folds, shuffled with `generator`, give the test accuracies; within each
-    training part `inner` folds choose C. features: [n, d], used as they are; labels: [n]. Returns
-    the accuracies' mean and standard deviation over the outer folds. Raises ValueError when a class
-    has fewer samples than there are outer folds.
+    InfoGraph and robinson2021 (5.2) probe graphs so. `outer` stratified folds, shuffled with
+    `generator`, give the test accuracies; within each training part `inner` folds choose C.
+    features: [n, d], used as they are; labels: [n]. Returns the mean and standard deviation of the
+    accuracies over the outer folds. Raises ValueError when a class has fewer samples than there are
+    outer folds.
     """
     from sklearn import config_context
     from sklearn.model_selection import StratifiedKFold
@@ -109,7 +108,7 @@ def svm_cross_validation(
 
     def accuracies(train: np.ndarray, test: np.ndarray, choices: Sequence[float]) -> np.ndarray:
         own, across = kernels(train, test)
-        # an eighth of the time: these are small problems, and many
+        # the checks would take seven eighths of the time of so many small fits
         with config_context(skip_parameter_validation=True):
             fitted = (SVC(C=C, kernel="precomputed").fit(own, y[train]) for C in choices)
             return np.array([(svm.predict(across) == y[test]).mean() for svm in fitted])

@@ -1,6 +1,4 @@
-"""One module a family of experiments; each experiment is a function from keyword arguments to a
-flat dict of metrics.
-"""
+"""Experiments, one module per family: functions of keyword arguments to a dict of metrics."""
 
 import importlib
 import pkgutil

@@ -1,52 +1,46 @@
-"""Control from pixels: what contrastive features know of the simulator's state, and the agent of
-chuang2020, Section 5.4, Table 3.
-"""
+"""Control from pixels: the agent with a contrastive loss (chuang2020, Section 5.4, Table 3)."""
 
-import copy
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from curlnb.data import control_frames
 from curlnb.data.control_frames import CROP, STACK
-from curlnb.models.encoders import momentum_update
 from curlnb.models.sac import (
     Agent,
     Convolutions,
     Learner,
-    PixelEncoder,
-    bilinear_loss,
-    initialise,
     pixels,
 )
 from curlnb.runs import environment
 from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
-from curlnb.runs.training import Optimisation, train
 
 CHANNELS = 3 * STACK
 MOST = 1000.0  # the largest return there can be: 1,000 steps with a reward of at most 1
 EVALUATION, HELD_OUT = 1_000_000, 500_000  # seeds of episodes from here on are not trained on
 CHECKPOINT_SECONDS = 60.0  # between checkpoints of an agent, which hold its replay buffer
-PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)  # of the readout, per sample
 
 
-def _simulator(parameters: dict[str, Any]) -> str:
-    """Stands for the data's digest: frames are a function of the simulator's version, the task and
-    seeds.
+def simulator(parameters: dict[str, Any]) -> str:
+    """Serves as the digest of the data: the simulator's versions.
+
+    Frames are a function of these, the task and seeds.
     """
     return "noise" if environment.dry() else "dm-control 1.0.50, mujoco 3.17.0"
 
 
 @dataclass(frozen=True)
 class CropContrast:
-    """The contrastive loss of crops. tau_plus in [0, 1), positives (M, at least 1):
-    `sac.bilinear_loss`'s; sphere_floor: its floor is "sphere", else 0.
+    """The contrastive loss of crops.
+
+    tau_plus in [0, 1), positives (M, at least 1): as in `sac.bilinear_loss`; sphere_floor: its
+    floor is "sphere", else 0. ValueError for positives below 1.
     """
 
     tau_plus: float = 0.0
@@ -64,8 +58,10 @@ class CropContrast:
 
 @dataclass(frozen=True)
 class FrameEncoder:
-    """What reads frames. filters, of each of `layers` convolutions; features: the length of what
-    they give; shrink: of the frames (`control_frames.Environment`).
+    """The encoder of frames.
+
+    filters: of each of `layers` convolutions; features: length of the output; shrink: of the frames
+    (`control_frames.Environment`).
     """
 
     filters: int = 32
@@ -75,7 +71,7 @@ class FrameEncoder:
 
     @property
     def size(self) -> int:
-        """Of the crops, in pixels."""
+        """Width of the crops, in pixels."""
         return CROP // self.shrink
 
     def convolutions(self) -> Convolutions:
@@ -83,159 +79,13 @@ class FrameEncoder:
 
 
 @dataclass(frozen=True)
-class Beginnings:
-    """Beginnings of episodes of a random policy, the same for every seed. episodes: that are
-    trained on; held_out: that are tested on; steps: actions of each.
-    """
-
-    episodes: int = 100
-    steps: int = 10
-    held_out: int = 50
-
-
-class _WithMomentum(nn.Module):
-    """Encoder, momentum copy and bilinear form, so that a checkpoint holds all."""
-
-    def __init__(self, encoder: PixelEncoder, features: int) -> None:
-        super().__init__()
-        initialise(encoder)
-        self.encoder, self.momentum = encoder, copy.deepcopy(encoder).requires_grad_(False)
-        self.bilinear = nn.Parameter(torch.rand(features, features))
-
-
-@experiment(name="control.representation", data=_simulator)
-def representation(
-    run: Run,
-    *,
-    seed: int,
-    task: str = "cartpole swingup",
-    loss: CropContrast = CropContrast(),
-    frames: Beginnings = Beginnings(),
-    reader: FrameEncoder = FrameEncoder(),
-    optimisation: Optimisation = Optimisation(epochs=5, batch=64, weight_decay=0.0),
-    encoder_rate: float = 0.05,
-) -> dict[str, Any]:
-    """Train the agent's encoder on frames of a random policy by the contrastive loss alone, then
-    read the state out linearly.
-
-    The seed draws initial weights, batches and crops. epochs = 0 leaves the encoder untrained.
-    encoder_rate: of the momentum copy. The readout is ridge regression with its penalty chosen on
-    the training episodes; it sees centre crops. Returns r2, r2_positions, r2_velocities: the share
-    of the variance of the held-out states that is explained, coordinates scaled to variance 1 (see
-    `explained`); if trained, loss and clamped of the last epoch.
-    """
-    frames, optimisation = (
-        limited(frames, episodes=3, steps=6, held_out=2),
-        limited(optimisation, batch=4),
-    )
-    data, test = (
-        control_frames.random_episodes(
-            task, count, frames.steps, first, reader.shrink, dry=environment.dry()
-        )
-        for count, first in ((frames.episodes, 0), (frames.held_out, HELD_OUT))
-    )
-    size, trunk = reader.size, reader.convolutions()
-    model = _WithMomentum(PixelEncoder(trunk, trunk.width, reader.features), reader.features).to(
-        run.device
-    )
-    generator = torch.Generator(run.device).manual_seed(seed)
-    seen_in_training = replace(data, frames=data.frames.to(run.device))
-
-    def step(index: Tensor, _: float) -> tuple[Tensor, dict[str, Tensor]]:
-        observed = seen_in_training.stacks(index)
-        query, *keys = (
-            control_frames.random_crop(observed, size, generator) for _ in range(1 + loss.positives)
-        )
-        momentum_update(model.momentum, model.encoder, encoder_rate)
-        with torch.no_grad():
-            seen = torch.stack([model.momentum(key) for key in keys])
-        value, clamped = bilinear_loss(
-            model.encoder(query), seen, model.bilinear, tau_plus=loss.tau_plus, floor=loss.floor
-        )
-        return value, {"clamped": clamped}
-
-    log = train(run, model, step, optimisation, samples=len(data), seed=seed, generator=generator)
-    seen, seen_test = (
-        frame_features(model.encoder, part, size, run.device) for part in (data, test)
-    )
-    metrics: dict[str, Any] = {}
-    for name, kinds in (
-        ("r2", ("positions", "velocities")),
-        ("r2_positions", ("positions",)),
-        ("r2_velocities", ("velocities",)),
-    ):
-        # states at the last frame of every stack, [observations, .]
-        known, wanted = (
-            torch.cat([getattr(part, kind)[:, STACK - 1 :].flatten(0, 1) for kind in kinds], 1)
-            for part in (data, test)
-        )
-        metrics[name] = explained(seen, known, seen_test, wanted)
-    return metrics | {name: curve[-1] for name, curve in log.items()}
-
-
-@torch.no_grad()
-def frame_features(
-    encoder: nn.Module,
-    part: control_frames.Episodes,
-    size: int,
-    device: torch.device,
-    batch: int = 200,
-) -> Tensor:
-    """Features of all observations, their centre cropped to `size`, [observations, features] on the
-    CPU.
-    """
-    encoder.eval()
-    pieces = torch.arange(len(part)).split(batch)
-    return torch.cat(
-        [
-            encoder(control_frames.centre_crop(part.stacks(piece).to(device), size)).cpu()
-            for piece in pieces
-        ]
-    )
-
-
-def explained(
-    train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, folds: int = 5
-) -> float:
-    """Share of the variance of test_y [m, s] that a ridge regression from train_x [n, d] to train_y
-    [n, s] explains; at most 1.
-
-    Coordinates of y are divided by their standard deviations on the test set, x by those on the
-    training set; 0 is the test set's mean. Coordinates that hardly move there (standard deviation
-    below 1e-4) are left out. The penalty is chosen on `folds` consecutive parts of the training
-    set, so that frames of an episode, which resemble each other, are left out together.
-    """
-    scale = test_y.double().std(0, correction=0)
-    moves = scale > 1e-4
-    y, wanted = (part.double()[:, moves] / scale[moves] for part in (train_y, test_y))
-    spread = train_x.double().std(0, correction=0).clamp_min(1e-8)
-    x, test = (part.double() / spread for part in (train_x, test_x))
-    errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
-    for held in torch.arange(len(x)).tensor_split(folds):
-        kept = torch.ones(len(x), dtype=torch.bool)
-        kept[held] = False
-        errors += (_ridge(x[kept], y[kept], x[held]) - y[held]).square().sum((1, 2))
-    fitted = _ridge(x, y, test)[errors.argmin()]
-    return float(1 - (wanted - fitted).square().mean() / (wanted - wanted.mean(0)).square().mean())
-
-
-def _ridge(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """Predictions at `at` [m, d] of ridge regressions with an intercept, one a penalty (times the
-    number of samples): [penalties, m, s].
-    """
-    u, s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)
-    shrunk = s / (s.square() + len(x) * PENALTIES[:, None])  # [penalties, r]
-    return y.mean(0) + (at - x.mean(0)) @ v.T @ (shrunk[:, :, None] * (u.T @ (y - y.mean(0))))
-
-
-@dataclass(frozen=True)
-class Practice:
-    """How long the agent acts, learns and is measured.
+class AgentTraining:
+    """How long the agent acts, learns and is evaluated.
 
     environment_steps: of the simulator (actions times the task's repeat); evaluate_every: simulator
     steps between evaluations, at ends of episodes; episodes: in an evaluation, by the policy's
-    mean; initial: random actions before learning begins; batch: transitions an update; capacity:
-    frames of the replay buffer.
+    mean; initial: random actions before learning begins; batch: transitions per update; capacity:
+    frames in the replay buffer.
     """
 
     environment_steps: int = 100_000
@@ -246,7 +96,7 @@ class Practice:
     capacity: int = 100_000
 
 
-@experiment(name="control.curl_sac", data=_simulator)
+@experiment(name="control.curl_sac", data=simulator)
 def curl_sac(
     run: Run,
     *,
@@ -254,19 +104,19 @@ def curl_sac(
     task: str = "cartpole swingup",
     loss: CropContrast = CropContrast(),
     contrastive: bool = True,
-    practice: Practice = Practice(),
+    practice: AgentTraining = AgentTraining(),
     reader: FrameEncoder = FrameEncoder(),
     hidden: int = 1024,
 ) -> dict[str, Any]:
     """Train the agent on a task, from pixels.
 
     contrastive=False leaves the contrastive loss out. hidden: of the actor and the critics. The
-    learning rate is the task's (`control_frames.TASKS`). A killed run goes on from the end of an
-    episode.
-    Returns, as shares of the largest possible return 1,000: score (of the last evaluation),
-    score_curve, training_curve (an episode each, of the policy's random actions) and random (a
-    random policy's, on the evaluation's episodes); steps_curve, the simulator steps of score_curve;
-    clamped, the mean share of anchors on the floor over the last tenth of the updates.
+    learning rate is the task's (`control_frames.TASKS`). A killed run resumes from the end of an
+    episode. Returns, as shares of the largest possible return 1,000: score (of the last
+    evaluation), score_curve, training_curve (one value per episode, of the policy's random actions)
+    and random (a random policy's, on the evaluation's episodes); steps_curve, the simulator steps
+    of score_curve; clamped, the mean share of anchors on the floor over the last tenth of the
+    updates.
     """
     few = 12 * control_frames.task_named(task).repeat
     practice = limited(
@@ -283,7 +133,7 @@ def curl_sac(
     )
     learner = Learner(agent, lr=world.task.lr)
     total = practice.environment_steps // repeat
-    frames = total + total * repeat // control_frames.STEPS + 2  # all there will be
+    frames = total + total * repeat // control_frames.STEPS + 2  # as many as there can be
     replay = control_frames.Replay(
         min(practice.capacity, frames), actions, control_frames.FRAME // reader.shrink, run.device
     )
@@ -353,8 +203,9 @@ def curl_sac(
 
 @dataclass
 class _SoFar:
-    """Where an agent's training stands at the end of an episode: scores and the simulator steps of
-    each, returns, actions and episodes.
+    """The progress of an agent's training at the end of an episode.
+
+    scores, and the simulator steps `at` each of them; returns, actions and episodes.
     """
 
     random: float
@@ -365,8 +216,7 @@ class _SoFar:
     episode: int = 0
 
 
-# the tensors of a replay buffer
-REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")
+REPLAYED = ("frames", "action", "reward", "discount", "age", "usable")  # a buffer's tensors
 
 
 def _state(
@@ -377,8 +227,9 @@ def _state(
     generator: torch.Generator,
     draws: Any,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything that decides the rest of a training, between two episodes, as tensors and JSON. An
-    episode follows from its seed.
+    """Everything that determines the rest of a training, between two episodes, as tensors and JSON.
+
+    An episode follows from its seed.
     """
     tensors = {f"agent/{name}": tensor for name, tensor in learner.agent.state_dict().items()}
     for name, optimizer in learner.optimizers.items():
@@ -405,7 +256,7 @@ def _restore(
     generator: torch.Generator,
     draws: Any,
 ) -> list[Tensor]:
-    """Put everything back as `_state` found it. Returns the shares on the floor so far."""
+    """Restore what `_state` saved. Returns the shares on the floor so far."""
     learner.agent.load_state_dict(
         {name.removeprefix("agent/"): t for name, t in tensors.items() if name.startswith("agent/")}
     )
@@ -433,8 +284,9 @@ def _learn(
     generator: torch.Generator,
     loss: CropContrast | None,
 ) -> dict[str, Tensor]:
-    """One update of everything; the query of the contrastive loss is the critics' crop, its keys
-    are others.
+    """One update of all parts.
+
+    The query of the contrastive loss is the critics' crop, its keys are others.
     """
 
     def crop(frames: Tensor) -> Tensor:
@@ -451,7 +303,10 @@ def _learn(
 
 
 def play(world: control_frames.Environment, policy: Any, seed: int) -> float:
-    """The return of one episode. policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action."""
+    """The return of one episode.
+
+    policy: stacked frames [1, 3 STACK, FRAME, FRAME] -> action.
+    """
     frame, over, total = world.reset(seed), False, 0.0
     stack = [frame] * STACK
     while not over:

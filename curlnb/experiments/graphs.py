@@ -1,5 +1,6 @@
-"""Contrastive learning of graphs: InfoGraph with hard negatives (robinson2021, Section 5.2 and
-Appendix B).
+"""Contrastive learning of graphs: InfoGraph with hard negatives.
+
+Source: robinson2021, Section 5.2 and Appendix B.
 """
 
 import math
@@ -24,10 +25,11 @@ OBJECTIVES = ("hard", "released")
 
 @dataclass(frozen=True)
 class NodeContrast:
-    """The loss of nodes against graphs.
+    """The loss that contrasts nodes with graphs.
 
     objective: "hard" is `losses.jsd_loss` with beta, tau_plus, weight_clip and weight_sign as
-    there; beta = 0 is InfoGraph. "released" is `released_loss`, which takes beta alone.
+    there; beta = 0 is InfoGraph. "released" is `released_loss`, which takes only beta. ValueError
+    for an unknown objective, and for "released" with other settings.
     """
 
     objective: str = "hard"
@@ -59,13 +61,14 @@ def infograph(
     optimisation: Optimisation = Optimisation(epochs=200, batch=128),
     folds: int = 10,
 ) -> dict[str, Any]:
-    """Train GIN on all graphs of a set without their labels, then probe its graph features with an
-    SVM by nested cross-validation.
+    """Train GIN on all graphs of a set without their labels, then probe its graph features.
 
-    width: of a layer, and layers: of GIN. epochs = 0 leaves the network untrained. The graphs are
-    shuffled once, by the seed, into batches that stay as they are, the last short one kept, as in
-    the released code; their order within an epoch changes. folds: outer folds; the seed draws them,
-    so that arms of one seed are probed on the same folds.
+    The probe is an SVM under nested cross-validation. width: of a layer, and layers: of GIN. epochs
+    = 0 leaves the network untrained. The graphs are shuffled once, by the seed, into batches that
+    stay as they are, the last short one kept, as in the released code; their order within an epoch
+    changes. folds: outer folds; the seed draws them, so that arms of one seed are probed on the
+    same folds.
+
     Returns svm and svm_fold_sd (accuracy, a share; its standard deviation over folds), effective
     (see `effective_negatives`, on the first batch); if trained also loss of the last epoch, with
     "hard" in its terms of Appendix B.2: loss = align + uniform - 2 log 2. ValueError, before any
@@ -123,10 +126,10 @@ def infograph(
 
 
 def batches(data: graphs.Graphs, size: int, seed: int) -> list[graphs.Graphs]:
-    """The graphs in random order, `size` at a time. A last batch of one graph, which has no
-    negatives, joins the one before it.
+    """The graphs in random order, in batches of `size`.
 
-    ValueError for a size or a set below 2, since a graph needs another one to be told from.
+    A last batch of one graph, which has no negatives, joins the one before it. ValueError for a
+    size or a set below 2, since a graph is contrasted with others.
     """
     if size < 2 or len(data) < 2:
         raise ValueError(
@@ -148,11 +151,11 @@ def effective_negatives(
     weight_clip: str | None = "rescale",
     weight_sign: int = 1,
 ) -> float:
-    """How many other graphs the weights q of `losses.jsd_loss` leave in effect: exp of their
-    entropy over their number, mean over nodes.
+    """The share of the other graphs that the weights q of `losses.jsd_loss` leave in effect.
 
-    scores: [nodes, graphs]; own: [nodes]. 1 where all weigh the same, as at beta = 0; 1 / (graphs -
-    1) where a single one counts.
+    It is exp of the entropy of q over the number of other graphs, averaged over nodes: 1 for equal
+    weights, as at beta = 0, and 1 / (graphs - 1) where a single graph has all the weight. scores:
+    [nodes, graphs]; own: [nodes], each node's graph.
     """
     mine = F.one_hot(own, scores.shape[1]).bool()
     seen = scores.double()
@@ -169,13 +172,13 @@ def effective_negatives(
 
 
 def released_loss(scores: Tensor, own: Tensor, beta: float) -> Tensor:
-    """The loss of the code released for robinson2021's graphs, faults included, without its loop
-    over nodes. Returns the mean, 0-dim.
+    """The loss of the code released for robinson2021's graphs, with its faults, without loops.
 
-    scores: [nodes, graphs], own: [nodes]. Against `losses.jsd_loss`: tau+ is fixed at 1/2, and its
-    term has the wrong sign, sp(T_own) is added where Eq. 4 subtracts it; the weights e^{-2 beta
-    T/max|T|} favour easy negatives; a node's own graph stays in sum and normaliser, with score 0;
-    the constant is subtracted for every pair. beta = 0 keeps tau+ and so is not InfoGraph.
+    scores: [nodes, graphs], own: [nodes]. Returns the mean, 0-dim. It differs from
+    `losses.jsd_loss`: tau+ is fixed at 1/2, and its term has the wrong sign, sp(T_own) is added
+    where Eq. 4 subtracts it; the weights e^{-2 beta T/max|T|} favour easy negatives; a node's own
+    graph stays in sum and normaliser, with score 0; the constant is subtracted for every pair. beta
+    = 0 keeps tau+ and so is not InfoGraph.
     """
     tau_plus, log_2 = 0.5, math.log(2)
     mine = F.one_hot(own, scores.shape[1]).bool()

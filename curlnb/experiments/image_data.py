@@ -1,6 +1,4 @@
-"""The images of an experiment: what it trains on, what classifiers are fitted on, and what they are
-measured on.
-"""
+"""The images of an experiment: those for training, for fitting classifiers and for evaluation."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +15,13 @@ from curlnb.runs.environment import kept_in_memory
 
 @dataclass(frozen=True)
 class ImageData:
-    """Which images an experiment takes.
+    """The images of an experiment.
 
-    dataset: a name of `datasets.names("images")`, or images of one's own (`datasets.from_folder`,
-    `datasets.from_arrays`). train_split: what is trained on, "train", or STL-10's
+    dataset: a name of `datasets.names("images")`, or your own images (`datasets.from_folder`,
+    `datasets.from_arrays`). train_split: the split for training, "train", or STL-10's
     "train+unlabeled". evaluate_on: "test", or "validation", a fifth of the labelled training images
-    held out from everything else, on which settings are chosen.
+    that is held out from everything else, on which settings are chosen; ValueError for another
+    word.
     """
 
     dataset: str | OwnDataset = "cifar10-mini"
@@ -36,8 +35,9 @@ class ImageData:
             )
 
     def labelled(self, device: torch.device) -> tuple[datasets.Dataset, datasets.Dataset]:
-        """The labelled training images, and those that are measured on, whole on `device`
-        (ImageNet-100: 25 GB).
+        """The labelled training images and the evaluation images, whole on `device`.
+
+        ImageNet-100 takes 25 GB.
         """
         train = _split(self.dataset, "train", device)
         return (
@@ -49,8 +49,9 @@ class ImageData:
     def load(
         self, device: torch.device
     ) -> tuple[datasets.Dataset, datasets.Dataset, datasets.Dataset]:
-        """What is trained on, what the classifiers are fitted on, and what they are measured on.
-        Few of the last two in a dry run.
+        """The images for training, for fitting classifiers and for evaluation.
+
+        In a dry run the last two are a few images.
         """
         fitted_on, held_out = self.labelled(device)
         if self.evaluate_on == "validation":
@@ -68,10 +69,11 @@ class ImageData:
 
 
 def merged(data: datasets.Dataset, groups: int) -> Tensor:
-    """The labels [n] with the classes merged into `groups` groups of neighbours, as even as can be.
+    """The labels [n] with the classes merged into `groups` groups of neighbours of similar size.
 
     CIFAR-100's classes are ordered by superclass and then by name, so that 20 groups are its
-    superclasses, and 5 or 10 are made of whole ones; any other set's are taken in its own order.
+    superclasses, and 5 or 10 consist of whole ones; other sets keep their order. ValueError for
+    fewer than 2 groups, and for more than there are classes.
     """
     count = len(data.classes)
     if not 2 <= groups <= count:
@@ -85,7 +87,7 @@ def merged(data: datasets.Dataset, groups: int) -> Tensor:
 
 
 def digest(parameters: dict[str, Any]) -> str:
-    """Of the images that `parameters` name."""
+    """The digest of the images that `parameters` name."""
     dataset = parameters["dataset"]
     if isinstance(dataset, OwnDataset):
         return dataset.digest
@@ -93,12 +95,12 @@ def digest(parameters: dict[str, Any]) -> str:
 
 
 def features(body: nn.Module, data: datasets.Dataset) -> Tensor:
-    """What a network gives of whole images, normalised: float32 [n, d]."""
+    """A network's features of whole images, which are normalised first: float32 [n, d]."""
     return evaluation.extract_features(body, data.images, transform=normalised).float()
 
 
 def features_of(body: nn.Module, views: Tensor) -> Tensor:
-    """What a network gives of views, float [n, c, h, w], normalised: float32 [n, d]."""
+    """A network's features of normalised views, float [n, c, h, w]: float32 [n, d]."""
     return evaluation.extract_features(body, views, transform=_channels_last).float()
 
 
@@ -114,18 +116,14 @@ def knn(
     k: int = 200,
     **more: Any,
 ) -> float:
-    """`evaluation.knn` of features x, test_x [n, d] of both sets, with as many votes as there are
-    where these are fewer than k.
-    """
+    """`evaluation.knn` of features x, test_x [n, d], with k at most the size of the first set."""
     return evaluation.knn(x, labelled.labels, test_x, held_out.labels, k=min(k, len(x)), **more)
 
 
 def knn_and_probe(
     x: Tensor, labelled: datasets.Dataset, test_x: Tensor, held_out: datasets.Dataset
 ) -> dict[str, float]:
-    """knn, linear and linear_top5 (the `frozen` probe) of features x, test_x [n, d] of both sets,
-    as shares.
-    """
+    """knn, linear and linear_top5 (the `frozen` probe) of features x, test_x [n, d], as shares."""
     probe = evaluation.linear_probe(x, labelled.labels, test_x, held_out.labels)
     return {
         "knn": knn(x, labelled, test_x, held_out),
@@ -135,13 +133,14 @@ def knn_and_probe(
 
 
 def normalised(images: Tensor) -> Tensor:
-    """uint8 images [n, c, h, w] as networks take them in evaluation, channels last."""
+    """uint8 images [n, c, h, w] normalised for evaluation, in channels-last layout."""
     return _channels_last(augment.normalise(images))
 
 
 def first_of_each(labels: Tensor, size: int) -> Tensor:
-    """Indices of the first points of every class that is there, alike many of each, `size` in all
-    at most (one a class at least).
+    """Indices of the first points of every class in `labels` [n], equally many of each.
+
+    `size` in all at most, and at least one per class.
     """
     present, count = labels.unique(return_counts=True)
     each = max(1, min(size // len(present), int(count.min())))
@@ -162,8 +161,6 @@ def _load(name: str, split: str, device: torch.device) -> datasets.Dataset:
 
 
 def _few(data: datasets.Dataset) -> datasets.Dataset:
-    """Four images of two classes: enough for a dry run, where a large encoder on large images takes
-    its time.
-    """
+    """Four images of two classes, for dry runs, where a large encoder on large images is slow."""
     some = torch.cat([(data.labels == label).nonzero()[:2, 0] for label in range(2)])
     return replace(data, images=data.images[some], labels=data.labels[some])

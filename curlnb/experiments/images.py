@@ -1,5 +1,6 @@
-"""Contrastive learning of images: SimCLR with the objectives of the three papers (chuang2020,
-Section 5.1; robinson2021, Section 5.1).
+"""Contrastive learning of images: SimCLR with the objectives of the three papers.
+
+Source: chuang2020, Section 5.1; robinson2021, Section 5.1.
 """
 
 import copy
@@ -34,19 +35,19 @@ from curlnb.runs.validation import check_known
 from curlnb.theory import finite_worlds
 
 POSITIVES = ("augmented", "true")
-# test images in the finite world on which arora2019's losses are measured: exact, and its cost
-# grows as the cube
+# test images that are the points of the finite world on which arora2019's losses are measured; the
+# cost grows as the cube
 WORLD = 500
 SCALES = (0.3, 0.5, 0.8, 1.3, 2.0, 3.0, 5.0, 8.0)  # of unit-norm features there
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The network: encoder, a name of `encoders.encoder` or a function of one's own
-    (`own_parts.MakeEncoder`), and the projection head.
+    """The network: an encoder and the projection head.
 
-    bn_groups: the equal parts (of each view) that batch norm takes its training statistics of;
-    None: of all views together.
+    encoder: a name of `encoders.encoder`, or your own function (`own_parts.MakeEncoder`).
+    bn_groups: number of equal parts of each view whose statistics batch norm uses in training;
+    None: those of all views together.
     """
 
     encoder: str | MakeEncoder = "cnn"
@@ -60,8 +61,8 @@ class Pairing:
     views: M + 1 of each image, at least 2. positives: "augmented" views of an image, or "true":
     views of other images of its class (labels for positives only; robinson2021, Section 6.1). size:
     of the random crops, in pixels; encoders are evaluated on whole images. augmentation: "simclr",
-    or a function of one's own (`own_parts.Augmentation`), called for each view, which decides on
-    the size itself.
+    or your own function (`own_parts.Augmentation`), called for each view, which determines the size
+    itself. ValueError for unknown words and for fewer than 2 views.
     """
 
     views: int = 2
@@ -82,8 +83,10 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Monitor:
-    """kNN measured while a network trains. monitor_every: epochs between measurements, 0 for none;
-    monitor_k: of that many equal votes, None for the released code's 200 weighted ones.
+    """kNN accuracy measured during training.
+
+    monitor_every: epochs between measurements, 0 for none; monitor_k: number of neighbours with
+    equal votes, None for the released code's 200 weighted ones.
     """
 
     monitor_every: int = 0
@@ -92,7 +95,10 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData):
-    """All that `fit` takes: the fields of its bases, each documented there."""
+    """All that `fit` takes: the fields of its bases, each documented there.
+
+    ValueError for more negatives than a batch holds.
+    """
 
     def __post_init__(self) -> None:
         for group in (ImageData, Pairing, Contrast):
@@ -108,10 +114,9 @@ class Training(Monitor, Accelerated, Contrast, Pairing, Architecture, ImageData)
 def network(
     encoder: str | MakeEncoder, channels: int, bn_groups: int = 1, size: int = 32
 ) -> SimCLR:
-    """Encoder and head, batch norm over `bn_groups` groups of what it is given, in the memory
-    layout that convolutions like.
+    """Encoder and head in channels-last layout, with batch norm over `bn_groups` groups.
 
-    size: of the images on which an encoder of one's own is tried (`own_parts.make_encoder`).
+    size: of the images on which your own encoder is tried (`own_parts.make_encoder`).
     """
     body, dim = own_parts.make_encoder(encoder, channels, size)
     model = SimCLR(body, projection_head(dim))
@@ -122,8 +127,9 @@ def network(
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model, the data its classifiers are fitted and measured on, the generator where
-    training left it, and the log.
+    """A trained model with its data, its log, and the generator in its state after training.
+
+    labelled, held_out: the images on which classifiers are fitted and evaluated.
     """
 
     model: SimCLR
@@ -134,8 +140,9 @@ class Fitted:
 
 
 def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
-    """Train an encoder on images without their labels, save where the objective or the positives
-    need them.
+    """Train an encoder on images.
+
+    Labels are used only where the objective or the positives need them.
     """
     training = limited(training, batch=4, negatives=6)
     images, labelled, held_out = training.load(run.device)
@@ -149,7 +156,7 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
         groups_of_labels = merged(images, training.label_groups)
 
     def project(views: Tensor, parameters: augment.Parameters | None) -> Tensor:
-        """Projections of views; of images, where there are parameters by which they become views."""
+        """Projections of views, or of images with the parameters that make views of them."""
         views = (
             views if parameters is None else augment.apply(views, parameters, size=training.size)
         )
@@ -180,7 +187,7 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
             seen.append(
                 samples
                 if index is None
-                else sampling.similar(index, images.labels, samples, generator)
+                else sampling.positives(index, images.labels, samples, generator)
             )
         z = embed(seen).chunk(training.views)
         value, clamped = objective_loss(training, z, groups_of_labels[samples], generator, done)
@@ -213,11 +220,11 @@ def fit(run: Run, *, seed: int, training: Training = Training()) -> Fitted:
 def simclr(
     run: Run, *, seed: int, training: Training = Training(), released_probe: bool = False
 ) -> dict[str, Any]:
-    """Train as `fit` says and evaluate the encoder with labels. released_probe: by the released
-    code's probe, too.
+    """Train an encoder by `fit` and evaluate it with labels.
 
-    Returns knn, linear (top-1 shares on the evaluation split, of features before the head),
-    linear_top5, loss and clamped (of the last epoch), and knn_curve if monitored.
+    released_probe: also evaluate it by the released code's probe. Returns knn, linear (top-1 shares
+    on the evaluation split, of features before the head), linear_top5, loss and clamped (of the
+    last epoch), and knn_curve if monitored.
     """
     fitted = fit(run, seed=seed, training=training)
     metrics = evaluate(
@@ -232,12 +239,11 @@ def simclr(
 
 @experiment(name="images.surrogate", data=digest, training=fit)
 def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
-    """Train as `fit` says, then measure both sides of arora2019's Lemma 4.3 where the encoder's
-    features are the points.
+    """Train an encoder by `fit`, then measure both sides of arora2019's Lemma 4.3 on its features.
 
-    The points are WORLD images of the evaluation split, alike many of each class, their features at
-    each of SCALES x unit length. Returns tau and, for each loss kind, lists L_un_<kind>,
-    L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with a value a scale.
+    The points are WORLD images of the evaluation split, equally many of each class, their features
+    at each of SCALES x unit length. Returns tau and, for each loss kind, lists L_un_<kind>,
+    L_un_same_<kind> (Eq. 8's first term) and L_sup_mu_<kind>, with one value per scale.
     """
     fitted = fit(run, seed=seed, training=training)
     some = first_of_each(fitted.held_out.labels, WORLD)
@@ -258,9 +264,7 @@ def surrogate(run: Run, *, seed: int, training: Training = Training()) -> dict[s
 
 
 def last(log: dict[str, list[float]]) -> dict[str, Any]:
-    """What a run returns of its training's log: the last epoch's value of each scalar, and of kNN
-    the whole curve.
-    """
+    """The last epoch's value of each scalar in a training log, and the whole curve of kNN."""
     return {
         f"{name}_curve" if name == "knn" else name: curve if name == "knn" else curve[-1]
         for name, curve in log.items()
@@ -275,8 +279,9 @@ def evaluate(
     *,
     released: bool = False,
 ) -> dict[str, Any]:
-    """How well a trained encoder serves: `image_data.knn_and_probe`, and on demand the `released`
-    probe.
+    """kNN and linear accuracy of a trained encoder (`image_data.knn_and_probe`).
+
+    released: also linear_released, by the released code's probe.
     """
     metrics = knn_and_probe(features(body, labelled), labelled, features(body, held_out), held_out)
     if released:

@@ -1,9 +1,8 @@
-"""Contrastive learning from latent classes (arora2019, Section 8): CURL, its supervised twin and
-the untrained network, on any data.
+"""CURL, its supervised twin and the untrained network on data with latent classes.
 
-`train_and_measure` is given a `LatentWorld` and a model, and knows nothing else of images or text;
-`latent_images.curl` and `latent_text.curl` are the experiments. Similar points are drawn from the
-same class, negatives at random; the classes serve only for that.
+Source: arora2019, Section 8. `train_and_measure` takes a `LatentWorld` and a model, for images and
+text alike; `latent_images.curl` and `latent_text.curl` are the experiments. Similar points are
+drawn from the same class, negatives at random; the classes have no other use.
 
 Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are
 pairs, b = 1 here.
@@ -20,6 +19,12 @@ from torch import Tensor, nn
 
 from curlnb import evaluation, losses
 from curlnb.data import sampling
+from curlnb.experiments.latent_losses import (
+    average_task_loss,
+    best_scale_loss,
+    mean_loss,
+    sampled_similarities,
+)
 from curlnb.runs import environment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
@@ -27,8 +32,7 @@ from curlnb.runs.validation import check_known
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")
-# share of the labels of which `few_` metrics take the means (arora2019, Section 8.1: 50 of 500
-# labels a class)
+# share of the labels that `few_` metrics use (arora2019, Section 8.1: 50 of 500 labels per class)
 FEW = 0.1
 
 BlockObjective = Callable[[Tensor, torch.Generator], Tensor]
@@ -40,8 +44,8 @@ class Blocks:
     """What is trained, and by which loss.
 
     method: "curl" (arora2019, Eq. 5, Eq. 12), "supervised" (cross-entropy of a linear layer on the
-    representation) or "untrained"; some experiments know another. loss: of KINDS. negatives: k;
-    block: b, the positives averaged; both at least 1.
+    representation) or "untrained"; some experiments have one more. loss: of KINDS. negatives: k;
+    block: b, the positives averaged; both at least 1. ValueError for an unknown loss.
     """
 
     method: str = "curl"
@@ -55,11 +59,11 @@ class Blocks:
 
 @dataclass(frozen=True)
 class LatentBlocks(Blocks):
-    """The same, drawn from latent classes.
+    """Blocks drawn from latent classes.
 
     fresh: whether negative blocks are newly drawn; else they are the batch's other blocks
-    (arora2019, footnote 7). share: of each class's training points, in (0, 1], that training sees;
-    the supervised twin's labels.
+    (arora2019, footnote 7). share: the part of each class's training points, in (0, 1], that is
+    used in training; the supervised twin's labels.
     """
 
     fresh: bool = False
@@ -68,8 +72,10 @@ class LatentBlocks(Blocks):
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured beside the losses. tr_tasks: tasks sampled for trained classifiers, 0 for
-    none. track: whether both losses are measured at every epoch.
+    """What is measured in addition to the losses.
+
+    tr_tasks: tasks sampled for trained classifiers, 0 for none. track: whether both losses are
+    measured at every epoch.
     """
 
     tr_tasks: int = 0
@@ -77,14 +83,13 @@ class Measures:
 
 
 class LatentWorld(NamedTuple):
-    """Data with latent classes, whatever it is made of: the seam between `train_and_measure` and
-    images or text.
+    """Data with latent classes of any kind: the interface from the data to `train_and_measure`.
 
-    labels: int64 [n] in 0..C-1 of what is trained on, on the run's device; test_labels: [n_test] of
-    what is measured on. inputs(samples [m], generator) -> what the model takes, m of them, randomly
-    augmented where that is wanted; in training only. features(model, split) -> [n, d] float32 of
-    all training points ("train") or of all others ("test"), in evaluation mode, no gradient. ways,
-    top: the k of avg-k and the r of top-r that are measured on it.
+    labels: int64 [n] in 0..C-1 of the training points, on the run's device; test_labels: [n_test]
+    of the evaluation points. inputs(samples [m], generator) -> the model's input for m points, with
+    random augmentation where there is any; in training only. features(model, split) -> [n, d]
+    float32 of all training points ("train") or evaluation points ("test"), in evaluation mode,
+    without gradient. ways, top: the k of avg-k and the r of top-r that are measured.
     """
 
     labels: Tensor
@@ -96,9 +101,7 @@ class LatentWorld(NamedTuple):
 
 
 class WithHead(nn.Module):
-    """A representation and, where it is trained with labels, the linear layer by which it is
-    trained.
-    """
+    """A representation and, if it is trained with labels, a linear layer on it."""
 
     def __init__(self, representation: nn.Module, dim: int, classes: int | None) -> None:
         super().__init__()
@@ -118,18 +121,17 @@ def train_and_measure(
     measures: Measures,
     objective: BlockObjective | None = None,
 ) -> dict[str, Any]:
-    """Train `model` (what inputs give -> [m, dim]) and measure it by the mean classifier on average
-    tasks.
+    """Train `model` (inputs -> [m, dim]) and measure it by the mean classifier on average tasks.
 
-    objective: another loss of the blocks in place of CURL's, for "curl" only (quick-thoughts, say).
-    batch: points embedded a step, fresh negatives not counted; with (b + 1) points a block, a step
-    has batch // (b + 1) blocks and every point takes its turn as anchor. epochs: passes over so
-    many points as the whole training set has. So data and updates are the same for every b, k,
-    method and share.
-    Returns what `measure` does; train_loss, the last epoch's mean; with track, the lists track_un
-    and track_sup, untrained network first.
+    objective: for method "curl" only, another loss of the blocks instead of CURL's, for example
+    quick-thoughts. batch: points embedded in a step, fresh negatives not counted; with (b + 1)
+    points per block, a step has batch // (b + 1) blocks and every point is an anchor once. epochs:
+    passes over as many points as the whole training set has. So data and updates are the same for
+    every b, k, method and share. Returns the metrics of `measure`; train_loss, the last epoch's
+    mean; with track, the lists track_un and track_sup, untrained network first. ValueError for an
+    unknown method, a batch below two blocks, or classes smaller than a block.
     """
-    if environment.dry():  # synthetic sets have few points a class
+    if environment.dry():  # synthetic sets have few points per class
         block = min(blocks.block, int(torch.bincount(world.labels).min()) - 1)
         blocks, optimisation = (
             replace(blocks, block=block, share=1.0),
@@ -211,11 +213,11 @@ def train_and_measure(
 def curl_block_loss(
     z: Tensor, k: int, generator: torch.Generator, kind: str = "logistic"
 ) -> Tensor:
-    """CURL's loss with the batch's own blocks as negatives (arora2019, Eq. 12 and footnote 7),
-    0-dim. z: [blocks, b + 1, d].
+    """CURL's loss with the batch's own blocks as negatives, 0-dim. z: [blocks, b + 1, d].
 
-    Every point is an anchor once: its positives are the b others of its block, its k negative
-    blocks the points at those same b places of other blocks, so that all blocks are means of b.
+    Source: arora2019, Eq. 12 and footnote 7. Every point is an anchor once: its positives are the b
+    others of its block, its k negative blocks the points at those same b places of other blocks, so
+    that all blocks are means of b.
     """
     count, size, _ = z.shape
     means = leave_one_out(z)  # [blocks, b + 1, d]
@@ -227,8 +229,9 @@ def curl_block_loss(
 
 
 def fresh_block_loss(z: Tensor, negative: Tensor, kind: str = "logistic") -> Tensor:
-    """The same with blocks of its own as each block's negatives. z: [blocks, b + 1, d]; negative:
-    [blocks, k, b + 1, d].
+    """CURL's loss with negative blocks drawn for each block, 0-dim.
+
+    z: [blocks, b + 1, d]; negative: [blocks, k, b + 1, d].
     """
     # [blocks, b + 1, k, d]
     unlike = leave_one_out(negative.flatten(0, 1)).unflatten(0, negative.shape[:2]).transpose(1, 2)
@@ -245,16 +248,16 @@ def leave_one_out(z: Tensor) -> Tensor:
 def measure(
     trained: WithHead, world: LatentWorld, few: Tensor, *, seed: int, negatives: int, tr_tasks: int
 ) -> dict[str, Any]:
-    """All accuracies and losses of a representation. Shares in [0, 1]; r and k beyond the number of
-    classes are left out.
+    """All accuracies and losses of a representation.
 
-    mu_avg<k>, mu_top<r>: mean classifier of all training labels; mu5_: of 5 labels a class,
-    averaged over 5 draws; few_: of the points `few`; head_: the supervised twin's own layer; tr_:
-    classifiers trained on the features, tr_avg<k>_se their sampling error (arora2019, Table 1).
-    un_<kind>_<split>: L_un with k = 1 (Definition 2.3); unk_...: with the k of training;
-    scaled_<kind>_train: un_ at the best scale of f; sup_<kind>_<split>: the average binary loss of
-    the mean classifier of that split's own points, which un_ bounds (Lemma 4.3); tau_<split>: the
-    chance that two points are of one class, for the bound.
+    Shares in [0, 1]; r and k beyond the number of classes are left out. mu_avg<k>, mu_top<r>: mean
+    classifier of all training labels; mu5_: of 5 labels per class, averaged over 5 draws; few_: of
+    the points `few`; head_: the supervised twin's own layer; tr_: classifiers trained on the
+    features, tr_avg<k>_se their sampling error (arora2019, Table 1). un_<kind>_<split>: L_un with k
+    = 1 (Definition 2.3); unk_...: with the k of training; scaled_<kind>_train: un_ at the best
+    scale of f; sup_<kind>_<split>: the average binary loss of the mean classifier of that split's
+    own points, which un_ bounds (Lemma 4.3); tau_<split>: the chance that two points have the same
+    class, for the bound.
     """
     x, y = world.features(trained.representation, "train"), world.labels
     test_x, test_y = world.features(trained.representation, "test"), world.test_labels
@@ -307,94 +310,6 @@ def measure(
                 )
             metrics[f"sup_{kind}_{split}"] = average_task_loss(points, labels, means, kind)
     return metrics
-
-
-class Similarities(NamedTuple):
-    """Inner products of anchors with points of their class, `close` [m, draws], and with sets of k
-    of all points, `far` [m, draws, k].
-    """
-
-    close: Tensor
-    far: Tensor
-
-
-def sampled_similarities(
-    features: Tensor,
-    labels: Tensor,
-    *,
-    negatives: int,
-    generator: torch.Generator,
-    draws: int = 16,
-    most: int = 10_000,
-) -> Similarities:
-    """What `mean_loss` needs, drawn as in arora2019, Definition 2.3: x, x+ and the k = `negatives`
-    x- independently.
-
-    features: [n, d]; labels: [n]. Each point (or `most` random ones where there are more) is an
-    anchor.
-    """
-    index, n, device = sampling.class_index(labels), len(labels), features.device
-    anchor = (
-        torch.arange(n, device=device)
-        if n <= most
-        else torch.randperm(n, generator=generator, device=device)[:most]
-    )
-    size = index.size[labels[anchor], None]
-    step = (
-        (torch.rand(len(anchor), draws, generator=generator, device=device) * size)
-        .long()
-        .minimum(size - 1)
-    )
-    # [m, draws]; x itself is one of its class
-    positive = index.order[index.first[labels[anchor], None] + step]
-    negative = torch.randint(
-        n, (len(anchor), draws * negatives), generator=generator, device=device
-    )
-    close, far = [], []
-    for some in torch.arange(len(anchor), device=device).split(500):
-        x = features[anchor[some], :, None]
-        close.append((features[positive[some]] @ x).squeeze(2))
-        far.append((features[negative[some]] @ x).squeeze(2).unflatten(1, (draws, negatives)))
-    return Similarities(torch.cat(close), torch.cat(far))
-
-
-def mean_loss(drawn: Similarities, kind: str) -> float:
-    """L_un (arora2019, Definition 2.3, b = 1) over all combinations of each anchor's positives and
-    sets of negatives.
-
-    Both losses see the set through one number: max_i v_i, or log sum_i e^{v_i}. A standard error of
-    about 0.002 for losses near 1.
-    """
-    if kind == "hinge":
-        # [m, draws, draws]
-        value = (1 + drawn.far.amax(2)[:, None] - drawn.close[:, :, None]).clamp_min(0)
-    else:
-        value = F.softplus(drawn.far.logsumexp(2)[:, None] - drawn.close[:, :, None]) / math.log(2)
-    return round(float(value.mean((1, 2)).mean()), 6)
-
-
-def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -> float:
-    """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4: what f's directions allow,
-    whatever scale training left it with.
-    """
-    # the same triples for every kind, and at every scale
-    generator = torch.Generator(features.device).manual_seed(seed)
-    close, far = sampled_similarities(features, labels, negatives=1, generator=generator, draws=4)
-    return min(
-        mean_loss(Similarities(4.0**power * close, 4.0**power * far), kind)
-        for power in range(-8, 5)
-    )
-
-
-def average_task_loss(features: Tensor, labels: Tensor, means: Tensor, kind: str) -> float:
-    """L_sup of the classifier `means` [C, d], averaged over all binary tasks of a point's class and
-    another (arora2019, Definition 2.2).
-    """
-    scores = features.to(means.dtype) @ means.T
-    minus_v = scores - scores.gather(1, labels[:, None])  # [n, C]
-    value = (1 + minus_v).clamp_min(0) if kind == "hinge" else F.softplus(minus_v) / math.log(2)
-    own = F.one_hot(labels, means.shape[0]).bool()
-    return round(float(value.masked_fill(own, 0).sum(1).mean() / (means.shape[0] - 1)), 6)
 
 
 def _check(blocks: LatentBlocks, labels: Tensor, batch: int) -> None:

@@ -1,5 +1,6 @@
-"""arora2019's experiments on images: CURL, its supervised twin and the untrained network on latent
-classes of pictures.
+"""arora2019's experiments on images: CURL, its supervised twin and the untrained network.
+
+The classes of the images are the latent classes.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ DIM = 100  # of the representation (arora2019, Section 8.1)
 
 
 class Small(nn.Module):
-    """A network for a CPU: three convolutions of stride 2 and a linear layer to a representation of
-    DIM numbers, about 0.3 M weights.
+    """A network for a CPU: three convolutions of stride 2 and a linear layer, 0.3 M weights.
+
+    Images [n, channels, side, side] -> representations [n, DIM].
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class Small(nn.Module):
 
 
 def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.Module:
-    """Images of `shape` [c, h, w] -> DIM numbers. encoder: "small", or as `own_parts.make_encoder`,
-    followed by a linear layer to DIM.
+    """A network from images of `shape` [c, h, w] to representations of DIM numbers.
+
+    encoder: "small", or as in `own_parts.make_encoder`, followed by a linear layer to DIM.
     """
     if encoder == "small":
         return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -59,12 +62,11 @@ def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.
 
 
 @dataclass(frozen=True)
-class Moves:
-    """What is done to each training image, for every method alike (arora2019 mentions no
-    augmentation).
+class ShiftAndFlip:
+    """Augmentation of the training images, the same for every method.
 
-    shift: it is moved by up to so many pixels in each direction; flip: it is mirrored with
-    probability 1/2.
+    arora2019 mentions none. shift: each image is moved by up to that many pixels in each direction;
+    flip: it is mirrored with probability 1/2.
     """
 
     shift: int = 0
@@ -79,14 +81,14 @@ def curl(
     dataset: str | OwnDataset = "quickdraw-mini",
     evaluate_on: str = "test",
     encoder: str | MakeEncoder = "small",
-    moved: Moves = Moves(),
+    moved: ShiftAndFlip = ShiftAndFlip(),
     blocks: LatentBlocks = LatentBlocks(),
     optimisation: Accelerated = Accelerated(epochs=20, batch=250, weight_decay=0.0),
     measures: Measures = Measures(),
 ) -> dict[str, Any]:
-    """Train and measure as `latent.train_and_measure` says, on an image set.
+    """Train and measure by `latent.train_and_measure` on an image set.
 
-    dataset, evaluate_on: as `image_data.ImageData`'s. encoder: "small", or as
+    dataset, evaluate_on: as in `image_data.ImageData`. encoder: "small", or as in
     `own_parts.make_encoder`.
     """
     fit, held_out = ImageData(dataset, evaluate_on=evaluate_on).labelled(run.device)
@@ -106,9 +108,12 @@ def curl(
     )
 
 
-def image_world(fit: datasets.Dataset, held_out: datasets.Dataset, moved: Moves) -> LatentWorld:
-    """Both sets normalised once, channels last, on their device; training batches are cut from the
-    set padded by its own reflection.
+def image_world(
+    fit: datasets.Dataset, held_out: datasets.Dataset, moved: ShiftAndFlip
+) -> LatentWorld:
+    """Both image sets as a `LatentWorld`, normalised once, channels last, on their device.
+
+    Training images are cut from the set padded by reflection.
     """
     shift, flip = moved.shift, moved.flip
     whole = {"train": normalised(fit.images), "test": normalised(held_out.images)}

@@ -1,10 +1,8 @@
-"""arora2019's experiments on sentences: CURL, its supervised twin, quick-thoughts and baselines on
-articles (Table 1, Figure 2b, Table 2), and CURL against quick-thoughts on movie reviews (Table 2,
-IMDb).
+"""arora2019's experiments on sentences: CURL, its supervised twin, quick-thoughts and baselines.
 
-In `curl` the articles are the latent classes, as in the paper. In `reviews` a block is made of
-consecutive sentences of one review, and what is measured is whether a linear classifier tells good
-reviews from bad ones.
+In `curl` articles are the latent classes, as in the paper (Table 1, Figure 2b, Table 2). In
+`reviews` a block consists of consecutive sentences of one review, and a linear classifier separates
+good reviews from bad ones (Table 2, IMDb).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -38,14 +36,15 @@ METHODS = ("curl", "supervised", "untrained", "quick_thoughts")
 
 
 @dataclass(frozen=True)
-class Reader:
+class SentenceEncoder:
     """How a sentence is represented.
 
-    encoder: "gru", a bidirectional GRU of `hidden` states a direction, of which training drops the
-    share `dropout`; or the mean of a sentence's word vectors (for method "untrained" only), "mean"
-    as they are, "mean_centred" less the mean over all training words, without which every inner
-    product is dominated by what all English sentences have in common. words: sentences are cut
-    behind so many words, in training and in evaluation; None: not at all.
+    encoder: "gru", a bidirectional GRU of `hidden` states per direction with dropout of the share
+    `dropout` in training; or the mean of a sentence's word vectors (for method "untrained" only),
+    "mean" as they are, "mean_centred" after subtracting the mean over all training words, without
+    which every inner product is dominated by what all English sentences have in common. words:
+    sentences are truncated to that many words, in training and in evaluation; None: not at all.
+    ValueError for an unknown encoder.
     """
 
     encoder: str = "gru"
@@ -66,12 +65,12 @@ def curl(
     seed: int,
     dataset: str = "wiki-mini",
     evaluate_on: str = "test",
-    reader: Reader = Reader(),
+    reader: SentenceEncoder = SentenceEncoder(),
     blocks: LatentBlocks = LatentBlocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=12, batch=640, weight_decay=0.0),
     measures: Measures = Measures(),
 ) -> dict[str, Any]:
-    """Train and measure as `latent.train_and_measure` says, on the sentences of articles.
+    """Train and measure by `latent.train_and_measure` on the sentences of articles.
 
     evaluate_on: "test", or "dev", the tenth on which settings are chosen. method: one of METHODS;
     for "quick_thoughts" see `quick_thoughts_loss`, block and batch are as for "curl".
@@ -112,21 +111,21 @@ def reviews(
     dataset: str = "imdb-mini",
     train_on: str | None = None,
     evaluate_on: str = "test",
-    reader: Reader = Reader(),
+    reader: SentenceEncoder = SentenceEncoder(),
     blocks: Blocks = Blocks(negatives=8, block=9),
     optimisation: Optimisation = Optimisation(epochs=4, batch=640, weight_decay=0.0),
 ) -> dict[str, Any]:
-    """Train on blocks of consecutive sentences of a review, without labels, and classify reviews as
-    good or bad (arora2019, Table 2).
+    """Train on blocks of a review's sentences, without labels, and classify reviews.
 
-    train_on: the set whose training split gives the sentences, by default `dataset`, and whose
-    table of word vectors is used for both; the labels of `dataset` serve the classifier alone.
-    evaluate_on: "test", or "validation", a fifth of the training reviews held out from everything
-    else. method: "curl", "quick_thoughts" or "untrained"; block, batch and epochs as in `curl`, so
-    that updates and sentences seen are the same for each block size; blocks need reviews of their
-    length, so in a set with shorter ones larger blocks come from fewer reviews. A review is
-    represented by the mean of its sentences' representations (the paper does not say how). Returns
-    accuracy (linear probe), mu_accuracy (mean classifier) and train_loss, of the last epoch.
+    Source: arora2019, Table 2. train_on: the set whose training split gives the sentences, by
+    default `dataset`, and whose table of word vectors is used for both; the labels of `dataset`
+    serve only the classifier. evaluate_on: "test", or "validation", a fifth of the training reviews
+    held out from everything else. method: "curl", "quick_thoughts" or "untrained"; block, batch and
+    epochs as in `curl`, so that updates and sentences are the same for each block size; blocks need
+    reviews of their length, so in a set with shorter ones larger blocks come from fewer reviews. A
+    review is represented by the mean of its sentences' representations (the paper does not specify
+    it). Returns accuracy (linear probe), mu_accuracy (mean classifier) and train_loss, of the last
+    epoch. ValueError for method "supervised".
     """
     _check(reader, blocks.method)
     if blocks.method == "supervised":
@@ -159,12 +158,12 @@ def reviews(
 
 
 def quick_thoughts_loss(z: Tensor, generator: Generator | None = None) -> Tensor:
-    """Quick-thoughts on blocks (Logeswaran and Lee 2018, as arora2019's Table 2 uses it), 0-dim. z:
-    [blocks, size, d].
+    """Quick-thoughts on blocks z [blocks, size, d], 0-dim.
 
-    Every ordered pair of a block's points is a similar pair; the sentence is to be told from all
-    sentences of the batch's other blocks by a softmax of inner products. One network serves as both
-    of theirs, f and g; nothing is drawn, the generator stays untouched.
+    Logeswaran and Lee 2018, as arora2019's Table 2 uses it: every ordered pair of a block's points
+    is a similar pair, which a softmax of inner products contrasts with all sentences of the batch's
+    other blocks. One network serves as both of theirs, f and g; nothing is drawn from the
+    generator.
     """
     blocks, size, _ = z.shape
     flat = z.flatten(0, 1)
@@ -178,8 +177,9 @@ def quick_thoughts_loss(z: Tensor, generator: Generator | None = None) -> Tensor
 
 
 def consecutive(texts: datasets.Texts, size: int) -> Tensor:
-    """Where a block of `size` consecutive sentences of one review (or article) can begin. Returns
-    indices; ValueError if nowhere.
+    """The indices at which a block of `size` consecutive sentences of one text can begin.
+
+    ValueError if there are none.
     """
     last = torch.arange(len(texts), device=texts.labels.device)[size - 1 :]
     starts = last[texts.labels[last] == texts.labels[last - size + 1]] - size + 1
@@ -191,8 +191,8 @@ def consecutive(texts: datasets.Texts, size: int) -> Tensor:
 def _sentiment(texts: datasets.Texts) -> Tensor:
     if texts.sentiment is None:
         raise ValueError(
-            f"{texts.name} has no labelled reviews; it can serve as train_on only, beside a "
-            "dataset like 'imdb'"
+            f"{texts.name} has no labelled reviews; it can be train_on only, with a dataset "
+            "like 'imdb'"
         )
     return texts.sentiment
 
@@ -258,7 +258,7 @@ def _texts(
     return datasets.load_text(name, split, device, vectors=vectors)
 
 
-def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
+def _model(reader: SentenceEncoder, texts: datasets.Texts) -> tuple[nn.Module, int]:
     if reader.encoder != "gru":
         vectors = texts.vectors
         if reader.encoder == "mean_centred":
@@ -269,7 +269,7 @@ def _model(reader: Reader, texts: datasets.Texts) -> tuple[nn.Module, int]:
     return model, model.dim
 
 
-def _check(reader: Reader, method: str) -> None:
+def _check(reader: SentenceEncoder, method: str) -> None:
     check_known("method", method, METHODS)
     if reader.encoder != "gru" and method != "untrained":
         raise ValueError(

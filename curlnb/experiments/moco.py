@@ -1,5 +1,6 @@
-"""MoCo-v2 with hard negatives, and with mixed ones: negatives from a queue of past keys
-(robinson2021, Appendix C.1 and Figure 6).
+"""MoCo-v2 with hard and with mixed negatives, from a queue of past keys.
+
+Source: robinson2021, Appendix C.1 and Figure 6.
 """
 
 import copy
@@ -29,7 +30,7 @@ class Queue:
 
     queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed,
     mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. tau_plus, beta, temperature:
-    as in `losses.contrastive_loss`. objective: None for that loss, or one's own
+    as in `losses.contrastive_loss`. objective: None for that loss, or your own
     (`own_parts.Objective`), which takes no tau_plus and no beta and divides by the temperature
     itself. ValueError for settings that cannot work together.
     """
@@ -54,16 +55,19 @@ class Queue:
         if min(hardest, self.mixed, self.mixed_with_query) < 0 or (
             mixed and not 1 <= hardest <= self.queue
         ):
-            how_many = f"{self.mixed} + {self.mixed_with_query} negatives are mixed of 1 to {self.queue} keys of the queue"
-            raise ValueError(f"mix_hardest is {hardest}: {how_many}")
+            raise ValueError(
+                f"mix_hardest is {hardest}: {self.mixed} + {self.mixed_with_query} negatives are "
+                f"mixed of 1 to {self.queue} keys of the queue"
+            )
         if self.objective is not None:
             own_parts.check_bare(self.tau_plus, self.beta)
 
 
 @dataclass(frozen=True)
 class Crops:
-    """The augmentation's random crops. size: in pixels; crop_low: the least share of an image's
-    area in one, in (0, 1].
+    """The random crops of the augmentation.
+
+    size: in pixels; crop_low: the least share of an image's area in a crop, in (0, 1].
     """
 
     size: int = 32
@@ -71,12 +75,11 @@ class Crops:
 
 
 class MoCo(nn.Module):
-    """The query network, its slow copy that makes the keys, and the queue: all that a checkpoint
-    must hold.
+    """The query network, its momentum copy that makes the keys, and the queue.
 
-    keys: [K, d] unit vectors, random at first; owner: [K] the image that each is of, -1 at first;
-    place: 0-dim, where the next key goes. The key network's parameters take no gradient;
-    `encoders.momentum_update` moves them.
+    A checkpoint holds all three. keys: [K, d] unit vectors, random at first; owner: [K] the image
+    of each key, -1 at first; place: 0-dim, the position of the next key. The key network's
+    parameters take no gradient; `encoders.momentum_update` moves them.
     """
 
     keys: Tensor
@@ -93,7 +96,7 @@ class MoCo(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, owner: Tensor) -> None:
-        """Write keys [B, d] of images owner [B] over the oldest of the queue, round its end."""
+        """Overwrite the oldest keys of the queue by keys [B, d] of images owner [B], cyclically."""
         at = (self.place + torch.arange(len(keys), device=keys.device)) % len(self.keys)
         self.keys.index_copy_(0, at, keys.to(self.keys.dtype))
         self.owner.index_copy_(0, at, owner)
@@ -113,16 +116,15 @@ def moco_v2(
     optimizer: str = "adam",
     cosine: bool = False,
 ) -> dict[str, Any]:
-    """Train an encoder against a queue of K keys that a slow copy of it made of earlier batches,
-    and evaluate it as `images.simclr`.
+    """Train an encoder against a queue of K keys from earlier batches, and evaluate it.
 
-    The keys' images are shuffled, so that a query and its key meet different company in the parts
-    of the batch that batch norm takes statistics of (`bn_groups`): else the batch's statistics tell
-    which key is whose. With 1 group the statistics are those of the whole batch for both, and
-    shuffling cannot help. optimizer, cosine: see `training.train`. Returns what `images.evaluate` does,
-    loss of the last epoch, guessed (the share of queries that are closer to their key than to all
-    of the queue) and own (the share whose own image is in the queue), both of the last epoch.
-    ValueError, in one line, for a queue smaller than a batch.
+    The keys' images are shuffled, so that a query and its key are in different parts of the batch
+    for batch norm's statistics (`bn_groups`): otherwise the statistics reveal which key is whose.
+    With 1 group the statistics are those of the whole batch for both, and shuffling cannot help.
+    optimizer, cosine: see `training.train`. Returns what `images.evaluate` does, loss of the last
+    epoch, guessed (the share of queries that are closer to their key than to all of the queue) and
+    own (the share whose own image is in the queue), both of the last epoch. ValueError for a queue
+    smaller than a batch.
     """
     pictures, labelled, held_out = data.load(run.device)
     optimisation, loss = limited(optimisation, batch=4), limited(loss, queue=8, mix_hardest=8)
@@ -209,11 +211,10 @@ def dimension(network: SimCLR) -> int:
 
 
 def query_key_similarities(q: Tensor, k: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """pos [B], each query with its own key, and neg [B, K], with the queue's keys [K, d] or with
-    keys of its own [B, K, d].
+    """pos [B], of each query and its key, and neg [B, K], of each query and other keys.
 
-    q, k: [B, d] unit vectors. Gradients reach the queries only. Computed in float32 at least, also
-    under autocast.
+    q, k: [B, d] unit vectors; keys: [K, d] of the queue, or [B, K, d] for each query. Gradients
+    reach only the queries. Computed in float32 at least, also under autocast.
     """
     k, keys = k.detach(), keys.detach().clone()  # the queue is written to before the backward pass
     with torch.autocast(q.device.type, enabled=False):
@@ -230,13 +231,12 @@ def mixed_negatives(
     mixed_with_query: int,
     generator: torch.Generator,
 ) -> Tensor | None:
-    """Negatives that are mixed of a query's hardest keys, [B, mixed + mixed_with_query, d]; None
-    where none are asked for.
+    """Negatives mixed from a query's hardest keys, [B, mixed + mixed_with_query, d]; None for none.
 
     The idea of MoCHi (Kalantidis et al. 2020): of each query q [B, d] the `hardest` keys by neg [B,
     K]; `mixed` points a n_i + (1 - a) n_j between two of them, a uniform in [0, 1], and
-    `mixed_with_query` points b q + (1 - b) n_j, b uniform in [0, 1/2], so that a key weighs more;
-    all scaled to unit length. No gradient flows through what is mixed.
+    `mixed_with_query` points b q + (1 - b) n_j, b uniform in [0, 1/2], so that a key has the larger
+    weight; all scaled to unit length. No gradient flows through them.
     """
     if not mixed + mixed_with_query:
         return None
@@ -244,8 +244,7 @@ def mixed_negatives(
     count, device = len(q), q.device
 
     def draw(n: int) -> Tensor:
-        # [B, n, d]
-        return keys[
+        return keys[  # [B, n, d]
             top.gather(1, torch.randint(hardest, (count, n), generator=generator, device=device))
         ]
 

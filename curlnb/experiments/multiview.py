@@ -1,5 +1,6 @@
-"""Contrastive multiview coding of images: lightness against colour, biased and debiased
-(chuang2020, Section 5.2 and Table 1).
+"""Contrastive multiview coding of images: lightness against colour, biased and debiased.
+
+Source: chuang2020, Section 5.2 and Table 1.
 """
 
 from dataclasses import dataclass
@@ -20,14 +21,12 @@ from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
 
-BANK_MOMENTUM = (
-    0.5  # of a memory bank's entries, in the code released with contrastive multiview coding
-)
+# of a memory bank's entries, in the code released with contrastive multiview coding
+BANK_MOMENTUM = 0.5
 # (t, tau+) at which the trained model's floor is measured
 FLOORS = tuple((t, tau) for t in (0.07, 0.2, 0.5) for tau in (0.005, 0.01, 0.1))
 
-# sRGB to XYZ (IEC 61966-2-1) and the white point D65 of the 2-degree observer, whose rows' sums it
-# is.
+# sRGB to XYZ (IEC 61966-2-1); its rows sum to the white point D65 of the 2-degree observer.
 TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
 WHITE = tuple(sum(row) for row in TO_XYZ)
 # The extremes of L, a and b over the sRGB cube, which take each channel to [-1, 1].
@@ -35,10 +34,10 @@ LOWEST, HIGHEST = (0.0, -86.18, -107.86), (100.0, 98.23, 94.48)
 
 
 def lab(rgb: Tensor) -> Tensor:
-    """CIE 1976 L*a*b* of sRGB images, white D65. rgb: float [n, 3, h, w] in [0, 1]; returns that
-    shape, L in [0, 100].
+    """CIE 1976 L*a*b* of sRGB images, white D65.
 
-    Computed in float32 at least, also under autocast: the cube root near black is steep.
+    rgb: float [n, 3, h, w] in [0, 1]; returns that shape, L in [0, 100]. Computed in float32 at
+    least, also under autocast: the cube root near black is steep.
     """
     with torch.autocast(rgb.device.type, enabled=False):
         rgb = rgb.to(torch.promote_types(rgb.dtype, torch.float32))
@@ -63,8 +62,10 @@ def lab(rgb: Tensor) -> Tensor:
 
 
 def views(rgb: Tensor) -> tuple[Tensor, Tensor]:
-    """The two views of images [n, 3, h, w] in [0, 1]: lightness L [n, 1, h, w] and colour ab [n, 2,
-    h, w], each channel about [-1, 1], in channels-last layout.
+    """The two views of images [n, 3, h, w] in [0, 1]: lightness and colour.
+
+    Returns L [n, 1, h, w] and ab [n, 2, h, w], each channel roughly in [-1, 1], in channels-last
+    layout.
     """
     extremes = zip(lab(rgb).unbind(1), LOWEST, HIGHEST, strict=True)
     scaled = torch.stack(
@@ -78,10 +79,10 @@ def views(rgb: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Multiview(nn.Module):
-    """An encoder and head of each view and, where there is one, a bank of embeddings of every
-    training image: all a checkpoint must hold.
+    """An encoder and head for each view, and a bank of embeddings of all training images.
 
-    bank: [2, n, d] unit vectors, of L and of ab, random at first; of no rows without a bank.
+    A checkpoint holds all of it. bank: [2, n, d] unit vectors, of L and of ab, random at first; n =
+    0 without a bank.
     """
 
     bank: Tensor
@@ -100,8 +101,9 @@ class Multiview(nn.Module):
 
     @torch.no_grad()
     def remember(self, samples: Tensor, *z: Tensor) -> None:
-        """Move the bank's entries of images `samples` [B] half way to their new embeddings z, [B,
-        d] of each view.
+        """Move the bank's entries of images `samples` [B] half way to their new embeddings.
+
+        z: [B, d] of each view.
         """
         for view, new in enumerate(z):
             old = self.bank[view].index_select(0, samples)
@@ -111,8 +113,9 @@ class Multiview(nn.Module):
 
 
 class Features(nn.Module):
-    """The features of both encoders of images [n, 3, h, w] in [0, 1], each of unit length, side by
-    side [n, 2 d].
+    """The features of both encoders side by side: images [n, 3, h, w] in [0, 1] -> [n, 2 d].
+
+    Each half has unit length.
     """
 
     def __init__(self, model: Multiview) -> None:
@@ -159,11 +162,10 @@ def cmc(
     optimizer: str = "adam",
     milestones: list[float] | None = None,
 ) -> dict[str, Any]:
-    """Train an encoder of lightness and one of colour to find each other's view of an image, and
-    probe their features together.
+    """Train an encoder of lightness and one of colour on each other's view, and probe both.
 
-    data: an image set with colour. encoder: as `images.Architecture`'s, made once of 1 channel and
-    once of 2. Both views are made of one crop; there is no other augmentation but flips. optimizer,
+    data: an image set with colour. encoder: as in `images.Architecture`, made once for 1 channel
+    and once for 2. Both views come from one crop; the only other augmentation is flips. optimizer,
     milestones: see `training.train`. Returns linear, linear_top5 and knn (shares, of the evaluation
     split, on both encoders' features side by side), linear_light and linear_colour (of one encoder
     alone), loss and clamped (share of anchors on the floor, both directions) of the last epoch,
@@ -239,8 +241,9 @@ def cmc(
 
 
 def in_batch(light: Tensor, colour: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(pos [B], neg [B, B-1]) in both directions: L as anchor against the batch's ab, and ab
-    against its L. light, colour: [B, d].
+    """(pos [B], neg [B, B-1]) in both directions, for negatives from the batch.
+
+    L is the anchor against the batch's ab, then ab against its L. light, colour: [B, d].
     """
     with torch.autocast(light.device.type, enabled=False):
         scores = light @ colour.T
@@ -260,11 +263,11 @@ def from_bank(
     negatives: int,
     generator: torch.Generator,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(pos [B], neg [B, K]) in both directions, from the bank [2, n, d]: L against the bank's ab,
-    and ab against its L.
+    """(pos [B], neg [B, K]) in both directions, for negatives from the bank [2, n, d].
 
-    The same K images are drawn for both directions of an anchor, with replacement, its own left
-    out. Gradients reach the anchors only.
+    L is the anchor against the bank's ab, then ab against its L. The same K images are drawn for
+    both directions of an anchor, with replacement, its own left out. Gradients reach only the
+    anchors.
     """
     n = bank.shape[1]
     drawn = torch.randint(
@@ -284,9 +287,7 @@ def from_bank(
 def evaluate(
     model: Multiview, labelled: datasets.Dataset, held_out: datasets.Dataset
 ) -> dict[str, Any]:
-    """The `frozen` probe on both encoders' features side by side and on each alone, and kNN on
-    both.
-    """
+    """The `frozen` probe and kNN on both encoders' features, and the probe on each half."""
     x, test_x = (
         evaluation.extract_features(Features(model), part.images, transform=_unit_range).float()
         for part in (labelled, held_out)
@@ -302,8 +303,9 @@ def evaluate(
 
 
 def floors(model: Multiview, data: datasets.Dataset, batch: int) -> list[float]:
-    """At each (t, tau+) of FLOORS: the share of the model's anchors on the floor, in batches of
-    whole images of `data`.
+    """The share of the model's anchors on the floor at each (t, tau+) of FLOORS.
+
+    Measured in batches of whole images of `data`.
     """
     shares = torch.zeros(len(FLOORS))
     model.eval()

@@ -1,4 +1,4 @@
-"""The losses of images, by name: `OBJECTIVES`. One more is a function and its line in that table."""
+"""The losses of images, by name: `OBJECTIVES`. A new one is a function and a line in that table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Contrast:
     tau_plus and no beta and divides by the temperature itself. tau_plus in [0, 1), beta >= 0,
     temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
     to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
-    for each anchor; None for all, views x (batch - 1). label_groups: into how many groups an
-    objective that takes labels merges the classes (`image_data.merged`); None: it takes them as
-    they are.
+    for each anchor; None for all, views x (batch - 1). label_groups: the number of groups into
+    which an objective that takes labels merges the classes (`image_data.merged`); None: the classes
+    themselves. ValueError for settings that do not fit.
     """
 
     objective: str | Objective = "biased"
@@ -42,9 +42,11 @@ class Contrast:
 
 
 class Similarities(NamedTuple):
-    """What a batch gives: pos [n] and neg [n, k]; same [n, k] bool, whether a negative is of its
-    anchor's class, for objectives that take labels; extra_pos [n, m] where there are more than two
-    views; beta, as it is at this time of the training.
+    """The similarities of a batch, as a loss takes them.
+
+    pos [n] and neg [n, k]; same [n, k] bool, whether a negative has its anchor's class, for
+    objectives that take labels; extra_pos [n, m] where there are more than two views; beta, its
+    present value.
     """
 
     pos: Tensor
@@ -122,7 +124,7 @@ OBJECTIVES = Choices(
 
 
 def check_contrast(loss: Contrast) -> None:
-    """ValueError, in one line, for an unknown name and for what an objective does not take."""
+    """ValueError for an unknown name, and for settings that an objective does not take."""
     check_known("schedule", loss.schedule, SCHEDULES)
     if callable(loss.objective):
         own_parts.check_bare(loss.tau_plus, loss.beta)
@@ -141,8 +143,9 @@ def check_contrast(loss: Contrast) -> None:
 
 
 def scheduled(beta: float, schedule: str, done: float) -> float:
-    """beta when the share `done` in [0, 1) of the training is over (robinson2021, Section 6.1 and
-    Figure 7: annealing).
+    """beta when the share `done` in [0, 1) of the training is over.
+
+    robinson2021, Section 6.1 and Figure 7: annealing.
     """
     return {"constant": beta, "down": beta * (1 - done), "up": beta * done}[schedule]
 
@@ -154,10 +157,10 @@ def objective_loss(
     generator: torch.Generator,
     done: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor.
+    """Mean loss of a batch of views [B, d] each, and the share of anchors on the floor; both 0-dim.
 
-    labels [B] serve objectives that take labels; generator draws negatives where there are to be
-    fewer than all; done: the share of the training that is over.
+    labels: [B], for objectives that take labels; generator: draws the negatives if not all are
+    used; done: the share of the training that is over.
     """
     named = None if callable(loss.objective) else OBJECTIVES[loss.objective]
     pos, neg = losses.pairwise(*views)

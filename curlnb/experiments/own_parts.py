@@ -1,10 +1,9 @@
-"""Parts of one's own where a name may stand: a data set, an encoder, an augmentation, a loss of
-similarities.
+"""Your own parts, wherever a name may stand: a data set, an encoder, an augmentation, a loss.
 
-Each is called in one place, and what it gives is checked there: a part that does not fit is refused
-in one line, before the training or in its first step. An encoder is tried on crops; it meets whole
-images only after the training, and has to take both. A run's key holds a part's code
-(`curlnb.runs.following`).
+Each is called in one place, where its result is checked: a part that does not fit is refused in one
+line, before the training or in its first step. An encoder is tried on crops; it meets whole images
+only after the training, and has to take both. A run's key holds a part's code
+(`curlnb.runs.fingerprint`).
 """
 
 from collections.abc import Callable
@@ -18,22 +17,22 @@ from curlnb.data.datasets import Dataset
 from curlnb.models import encoders
 
 Objective = Callable[[Tensor, Tensor], Tensor]
-"""From cosine similarities of n anchors to their positive, pos [n], and to k negatives, neg [n, k]
-(`losses.pairwise`), to losses [n].
-"""
+"""From cosine similarities pos [n] and neg [n, k] (`losses.pairwise`) to losses [n]."""
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""From images, float [n, c, h, w] in [0, 1], and a generator of their device to a random view of
-each, in [0, 1], of any size.
+"""From images, float [n, c, h, w] in [0, 1], and a generator on their device to random views.
+
+One of each image, in [0, 1], of any size.
 """
 
 MakeEncoder = Callable[[int], nn.Module]
-"""From a number of channels to an encoder of images [n, channels, h, w] that gives features [n, d]."""
+"""From a number of channels to an encoder: images [n, channels, h, w] -> features [n, d]."""
 
 
 @runtime_checkable
 class OwnDataset(Protocol):
-    """Images of one's own with labels: `datasets.from_folder` and `datasets.from_arrays` make one.
+    """Your own images with labels: `datasets.from_folder` and `datasets.from_arrays` make one.
+
     digest: of the content, for keys.
     """
 
@@ -47,9 +46,9 @@ class OwnDataset(Protocol):
 def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tuple[nn.Module, int]:
     """An encoder and the length d of its features; a name is one of `encoders.encoder`.
 
-    An encoder of one's own is asked for d: it is shown two black images [2, channels, size, size]
-    on the CPU, in evaluation mode. A name is not, so that no random number is drawn that was not
-    drawn before.
+    For your own encoder, d is found on two black images [2, channels, size, size] on the CPU, in
+    evaluation mode. For a name it is known, so that no additional random number is drawn.
+    ValueError for an encoder that gives no module or no features [n, d].
     """
     if not callable(part):
         return encoders.encoder(part, in_channels=channels)
@@ -71,8 +70,9 @@ def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tupl
 
 
 def view(part: Augmentation, images: Tensor, generator: torch.Generator) -> Tensor:
-    """One random view of each of uint8 images [n, c, h, w], normalised as `augment.normalise` does
-    for evaluation.
+    """One random view of each of uint8 images [n, c, h, w], normalised by `augment.normalise`.
+
+    ValueError for an augmentation that gives no float images.
     """
     found = part(images.float().div_(255), generator)
     if (
@@ -89,7 +89,7 @@ def view(part: Augmentation, images: Tensor, generator: torch.Generator) -> Tens
 
 
 def check_bare(tau_plus: float, beta: float) -> None:
-    """An objective of one's own comes without the settings of the others."""
+    """ValueError if your own objective comes with the settings of the others."""
     if tau_plus or beta:
         raise ValueError(
             f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: "
@@ -98,7 +98,7 @@ def check_bare(tau_plus: float, beta: float) -> None:
 
 
 def losses_of(part: Objective, pos: Tensor, neg: Tensor) -> Tensor:
-    """The loss of each anchor, [n]. pos: [n]; neg: [n, k]."""
+    """The loss of each anchor, [n]. pos: [n]; neg: [n, k]. ValueError for another shape."""
     found = part(pos, neg)
     if not isinstance(found, Tensor) or found.shape != pos.shape:
         raise ValueError(

@@ -1,6 +1,7 @@
-"""What a trained encoder's space looks like: a picture of it, its similarities, its hard negatives
-(chuang2020, Figure 5; robinson2021, Figures 5, 8 to 10 and 12). The training is `images.fit`'s;
-what is kept is small enough to be committed.
+"""Pictures and measures of a trained encoder's embeddings.
+
+Source: chuang2020, Figure 5; robinson2021, Figures 5, 8 to 10 and 12. The training is
+`images.fit`'s; the results are small enough to be committed.
 """
 
 from dataclasses import dataclass
@@ -26,11 +27,11 @@ SCALE = 1000  # pictures are kept as whole thousandths of their half width
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is shown of a representation.
+    """Which points the pictures of a representation show.
 
-    points: images in the t-SNE picture, the first of each class, alike many; perplexity: t-SNE's.
-    drawn: images in the batch from which robinson2021's Figure 12 takes its negatives; anchors: how
-    many of them are kept as examples, one a class; shown: negatives of each.
+    points: images in the t-SNE picture, the first of each class, equally many of each; perplexity:
+    t-SNE's. drawn: images in the batch from which robinson2021's Figure 12 takes its negatives;
+    anchors: how many of them are kept as examples, one per class; shown: negatives of each.
     """
 
     points: int = 500
@@ -41,16 +42,16 @@ class Pictures:
 
 
 @experiment(name="representations.look", data=image_data.digest, training=images.fit)
-def look(
+def visualise(
     run: Run, *, seed: int, training: Training = Training(), pictures: Pictures = Pictures()
 ) -> dict[str, Any]:
-    """Train as `images.fit` says, then look at the evaluation split's embeddings.
+    """Train an encoder by `images.fit`, then measure and picture the evaluation split's embeddings.
 
-    Two embeddings are looked at, as the papers use "embedding" for both: the *features*, before the
-    head, which classifiers read, and the *projections*, after it, on which the loss acts.
-    Returns knn, linear (as `images.evaluate`), loss and clamped of the last epoch, what
-    `neighbourhood` and `similarity_histograms` measure, and picture_* (see `picture`,
-    `hardest_negatives`), which are for the eye: on another machine they come out otherwise.
+    There are two embeddings, as the papers use the word for both: the *features*, before the head,
+    which classifiers read, and the *projections*, after it, on which the loss acts. Returns knn,
+    linear (as `images.evaluate`), loss and clamped of the last epoch, the measures of
+    `neighbourhood` and `similarity_histograms`, and picture_* (see `picture`, `hardest_negatives`),
+    which are for the eye: they differ from machine to machine.
     """
     fitted = images.fit(run, seed=seed, training=training)
     model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
@@ -78,14 +79,14 @@ def look(
 
 @experiment(name="images.measures", data=image_data.digest, training=images.fit)
 def measures(run: Run, *, seed: int, training: Training = Training()) -> dict[str, Any]:
-    """Train as `images.fit` says, then measure the evaluation split's features (what classifiers
-    read) and projections (on which the loss acts), without any picture.
+    """Train an encoder by `images.fit`, then measure the evaluation split's embeddings.
 
+    These are the features (which classifiers read) and the projections (on which the loss acts).
     Returns knn, linear, linear_top5; mu_avg2 and mu_top1 of the mean classifier of the labelled
     images; of both embeddings <name>_uniformity, <name>_effective_rank, <name>_alignment,
     <name>_overlap, <name>_auc, <name>_mean_same, <name>_mean_different and <name>_knn10 (see
-    `geometry`, `similarity_histograms`, `neighbourhood`); false_hardest, false_uniform, false_weight
-    (see `hardest_negatives`); loss and clamped of the last epoch.
+    `geometry`, `similarity_histograms`, `neighbourhood`); false_hardest, false_uniform,
+    false_weight (see `hardest_negatives`); loss and clamped of the last epoch.
     """
     fitted = images.fit(run, seed=seed, training=training)
     model, held_out, labelled = fitted.model, fitted.held_out, fitted.labelled
@@ -113,8 +114,9 @@ def measures(run: Run, *, seed: int, training: Training = Training()) -> dict[st
 
 
 def view_of(pictures: Tensor, training: Training, part: int) -> Tensor:
-    """A random view of each of uint8 images [n, c, h, w], as in training, the same for every run:
-    float [n, c, size, size], normalised. part: which of the views of a pair.
+    """A random view of each of uint8 images [n, c, h, w], as in training, the same for every run.
+
+    Returns float [n, c, size, size], normalised. part: which of the views of a pair.
     """
     generator = torch.Generator(pictures.device).manual_seed(part)
     if callable(training.augmentation):
@@ -125,11 +127,12 @@ def view_of(pictures: Tensor, training: Training, part: int) -> Tensor:
 
 
 def geometry(embedding: Tensor, one: Tensor, other: Tensor) -> dict[str, float]:
-    """How points [n, d] lie on the sphere. one, other: [m, d], two views of some of them.
+    """Uniformity, alignment and effective rank of points [n, d] on the sphere.
 
-    uniformity: log E e^{-2 |x - y|^2} over pairs of points, and alignment: E |x - x'|^2 over pairs
-    of views (Wang and Isola 2020); effective_rank: e to the entropy of the singular values of the
-    centred points, as shares of their sum (Roy and Vetterli 2007), in 1..d.
+    one, other: [m, d], two views of some of them. uniformity: log E e^{-2 |x - y|^2} over pairs of
+    points, and alignment: E |x - x'|^2 over pairs of views (Wang and Isola 2020); effective_rank: e
+    to the entropy of the singular values of the centred points, as shares of their sum (Roy and
+    Vetterli 2007), in 1..d.
     """
     unit, a, b = (nn.functional.normalize(each.double(), dim=1) for each in (embedding, one, other))
     n = len(unit)
@@ -144,8 +147,9 @@ def geometry(embedding: Tensor, one: Tensor, other: Tensor) -> dict[str, float]:
 
 
 def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
-    """t-SNE of features [n, d] in the cosine's metric, [n, 2], centred, its half width `SCALE`.
-    scikit-learn's, from the features' PCA.
+    """t-SNE of features [n, d] by cosine similarity: [n, 2], centred, with half width `SCALE`.
+
+    It is scikit-learn's, started from the features' PCA.
     """
     from sklearn.manifold import TSNE
 
@@ -161,11 +165,11 @@ def picture(features: Tensor, *, perplexity: float, seed: int) -> Tensor:
 
 
 def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> dict[str, float]:
-    """How well classes keep together among points [n, d], in cosine distance or in Euclid's.
+    """How well classes keep together among points [n, d], by cosine or Euclidean distance.
 
-    knn10: the share of points of which the NEIGHBOURS nearest other points vote for the right
-    class, equal votes counting for their share; silhouette: its mean over the points, in [-1, 1];
-    overlap: of distances within and between classes (see `overlap`).
+    knn10: the accuracy of the vote of the NEIGHBOURS nearest other points, equal votes counting for
+    their share; silhouette: its mean over the points, in [-1, 1]; overlap: of distances within and
+    between classes (see `overlap`).
     """
     wide = embedding.double()
     wide = nn.functional.normalize(wide, dim=1) if cosine else wide
@@ -197,12 +201,11 @@ def neighbourhood(embedding: Tensor, labels: Tensor, *, cosine: bool = True) -> 
 
 
 def similarity_histograms(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Cosine similarity of all pairs of points [n, d], by whether their labels agree (robinson2021,
-    Figures 5 and 8 to 10).
+    """Cosine similarity of all pairs of points [n, d], by whether their labels agree.
 
-    same, different: shares of the pairs in each of BINS bins over [-1, 1]; overlap: of the two, on
-    bins of a tenth of that width; auc: the chance that a pair of one class is more similar than a
-    pair of two; mean_same, mean_different.
+    Source: robinson2021, Figures 5 and 8 to 10. same, different: shares of the pairs in each of
+    BINS bins over [-1, 1]; overlap: of the two, on bins of a tenth of that width; auc: the chance
+    that a pair from one class is more similar than a pair from two; mean_same, mean_different.
     """
     unit = nn.functional.normalize(embedding.float(), dim=1)
     cosine = (unit @ unit.T).clamp(-1, 1)
@@ -226,24 +229,21 @@ def similarity_histograms(embedding: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def overlap(one: Tensor, other: Tensor) -> float:
-    """What two histograms over the same bins, [bins] each, have in common: 1 for equal ones, 0 for
-    disjoint ones.
-    """
+    """The overlap of two histograms over the same bins, [bins] each: 1 if equal, 0 if disjoint."""
     return float(torch.minimum(one / one.sum(), other / other.sum()).sum())
 
 
 def hardest_negatives(
     embedding: Tensor, labels: Tensor, pictures: Pictures, temperature: float
 ) -> dict[str, Any]:
-    """Hard negatives in batches of `pictures.drawn` points of embedding [n, d] (robinson2021,
-    Figure 12), and how many are false ones.
+    """Hard negatives in batches of `pictures.drawn` points of embedding [n, d], and the false ones.
 
-    Batches are drawn without replacement, the same for every encoder; every point of a batch is an
-    anchor, the others its negatives. false_hardest: the share of the anchor's class among its
-    `shown` most similar negatives; false_uniform: among all; false_weight: for each of BETAS, the
-    mean share of the weights e^{beta s/t} that lies on the anchor's class. picture_anchors:
-    [anchors], of the first batch, classes in order; picture_hardest, picture_random:
-    [anchors][shown] indices.
+    Source: robinson2021, Figure 12. Batches are drawn without replacement, the same for every
+    encoder; every point of a batch is an anchor, the others its negatives. false_hardest: the share
+    of the anchor's class among its `shown` most similar negatives; false_uniform: among all;
+    false_weight: for each of BETAS, the mean share of the weights e^{beta s/t} that lies on the
+    anchor's class. picture_anchors: [anchors], of the first batch, classes in order;
+    picture_hardest, picture_random: [anchors][shown] indices.
     """
     unit = nn.functional.normalize(embedding.float(), dim=1).cpu()
     labels = labels.cpu()
@@ -294,7 +294,7 @@ def hardest_negatives(
 
 
 class Projections(nn.Module):
-    """The projections alone of a `SimCLR` model."""
+    """The projections of a `SimCLR` model, without its features."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Quick-thoughts with debiased and hard negatives, and SentEval's tasks (chuang2020, Section 5.3;
-robinson2021, Section 5.3; Table 2 of both).
+"""Quick-thoughts with debiased and hard negatives, and SentEval's tasks.
 
-A batch is B consecutive sentences of books. Two encoders f and g read each of them; a sentence is
-to tell, by inner products f(x)'g(x'), the sentences before and after it from the others of the
-batch. A sentence's representation is f(x) and g(x) side by side.
+Source: Section 5.3 and Table 2 of chuang2020 and of robinson2021. A batch is B consecutive
+sentences of books. Two encoders f and g read each of them; by inner products f(x)'g(x'), the
+sentences before and after a sentence are to be distinguished from the others of the batch. A
+sentence's representation is f(x) and g(x) side by side.
 """
 
 import re
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from curlnb import losses
 from curlnb.data import sentences, texts
 from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
+from curlnb.experiments.neighbour_loss import neighbour_loss
 from curlnb.models.gru import BiGRU, MeanOfVectors, PackedSentences, encode, pack
 from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
@@ -31,13 +31,13 @@ METHODS = (*OBJECTIVES, "untrained", "mean")
 
 @dataclass(frozen=True)
 class NeighbourContrast:
-    """What is trained, and by which loss.
+    """Which encoders are trained, and by which loss.
 
     method: "biased" is quick-thoughts; "debiased" takes tau_plus, "hard" tau_plus and beta
     (`neighbour_loss`); "untrained" leaves the random encoders as they are; "mean" is the mean of a
-    sentence's word vectors. tau_plus, beta, weight_clip, floor: as `losses.contrastive_loss`.
-    diagonal, sibling: as `columns`. ValueError for an unknown method, and for what it does not
-    take.
+    sentence's word vectors. tau_plus, beta, weight_clip, floor: as in `losses.contrastive_loss`.
+    diagonal, sibling: as in `columns`. ValueError for an unknown method, and for settings that it
+    does not take.
     """
 
     method: str = "biased"
@@ -60,14 +60,14 @@ class NeighbourContrast:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How sentences are read.
+class SentenceEncoders:
+    """The sentence encoders and the text that they read.
 
     hidden: states of each of the two directions of each of the two encoders. word_dim: None for the
-    set's own fixed word vectors, else trained ones of that size, from random values, a table for
-    each encoder, for the `vocabulary` most frequent words. words: the books' sentences are cut
-    behind so many; the tasks' are read whole. first: train on the books' first so many sentences
-    only.
+    set's own fixed word vectors, else the length of trained ones, which start from random values,
+    with a table for each encoder, for the `vocabulary` most frequent words. words: the books'
+    sentences are truncated to that many words; the tasks' are read whole. first: train only on that
+    many sentences from the beginning of the books.
     """
 
     hidden: int = 64
@@ -79,8 +79,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is measured. tasks: of SentEval's, by name; folds, inner: as
-    `sentence_tasks.cross_validated`; evaluate_tasks: False leaves the tasks out.
+    """The evaluation.
+
+    tasks: names of SentEval's tasks; folds, inner: as in `sentence_tasks.cross_validated`;
+    evaluate_tasks: False leaves the tasks out.
     """
 
     tasks: tuple[str, ...] | list[str] = ("MR", "CR", "SUBJ", "TREC")
@@ -106,25 +108,24 @@ def quick_thoughts(
     dataset: str = "books-mini",
     tasks: Tasks = Tasks(),
     loss: NeighbourContrast = NeighbourContrast(),
-    reading: Reading = Reading(),
+    reading: SentenceEncoders = SentenceEncoders(),
     optimisation: Optimisation = Optimisation(epochs=1, batch=400, lr=5e-4, weight_decay=0.0),
     clip_norm: float = 5.0,
 ) -> dict[str, Any]:
-    """Train on the books' training split, then measure next-sentence retrieval on its held-out book
-    and the tasks by SentEval's protocol.
+    """Train on books, then measure next-sentence retrieval on a held-out book and SentEval's tasks.
 
-    clip_norm: gradients longer than that are shortened.
-    Returns for each task its accuracy (share), <task>_dev, that of the held-out parts that chose
-    the penalty, and MSRP_f1; next (share of held-out sentences whose successor has the highest
-    score of its batch); for trained methods by the end of training loss, clamped (share of anchors
-    on the floor), positive and negative (mean scores), norm (mean length of f(x)); diverged (1
-    where the loss ceased to be finite at the step `diverged_at`, and everything else is None).
-    ValueError for fewer sentences than a batch.
+    clip_norm: the largest norm of a gradient; longer ones are scaled down to it. Returns for each
+    task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and
+    MSRP_f1; next (share of held-out sentences whose successor has the highest score of its batch);
+    for trained methods by the end of training loss, clamped (share of anchors on the floor),
+    positive and negative (mean scores), norm (mean length of f(x)); diverged (1 where the loss
+    ceased to be finite at the step `diverged_at`, and everything else is None). ValueError for
+    fewer sentences than a batch.
     """
     optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
     tasks, mean = limited(tasks, inner=1), loss.method == "mean"
     entry = texts.entry_of(dataset)
-    word_dim = None if mean else reading.word_dim  # the mean takes the vectors that there are
+    word_dim = None if mean else reading.word_dim  # the mean needs the fixed vectors
     books, number = _read(dataset, "train", run.device, entry.vectors), None
     if word_dim is not None:
         number, known = sentences.most_frequent(books, reading.vocabulary)
@@ -133,7 +134,7 @@ def quick_thoughts(
         )
 
     def read(name: str, split: str) -> Texts:
-        """Another text in the books' words."""
+        """Another text, in the books' vocabulary."""
         found = _read(name, split, run.device, entry.vectors)
         return found if number is None else replace(found, tokens=number[found.tokens.long()])
 
@@ -173,7 +174,7 @@ def quick_thoughts(
 
 
 class TwoEncoders(nn.Module):
-    """f and g, each a bidirectional GRU: PackedSentences -> [m, 2 dim], f(x) and g(x) side by side."""
+    """f and g, each a bidirectional GRU: m sentences -> [m, 2 dim], f(x) and g(x) side by side."""
 
     def __init__(self, f: BiGRU, g: BiGRU) -> None:
         super().__init__()
@@ -184,7 +185,7 @@ class TwoEncoders(nn.Module):
 
 
 class TrainedWords(BiGRU):
-    """A BiGRU whose word vectors are trained too."""
+    """A BiGRU whose word vectors are trained, too."""
 
     def __init__(self, vectors: Tensor, hidden: int) -> None:
         super().__init__(vectors, hidden, dropout=0.0)
@@ -208,104 +209,13 @@ def encoders(
     return TwoEncoders(*(TrainedWords(table, hidden) for table in tables))
 
 
-# --- the objective
-
-
-def columns(
-    own: Tensor, diagonal: str = "out", sibling: str = "out"
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Who is whose neighbour among B consecutive sentences, and who is a negative.
-
-    own: [B], the book of each sentence; neighbours are of one book. diagonal: "out", a sentence is
-    not its own negative, or "zero", as in the released code, whose self-scores of 0 stay in the
-    softmax. sibling: whether one neighbour counts among the negatives of the other; "in" is
-    quick-thoughts' softmax over all other sentences. Returns there [2, B] bool, whether a sentence
-    has a predecessor and a successor; near [2, B], their places (any where there is none); negative
-    [2, B, B] bool. ValueError for another word.
-    """
-    if diagonal not in ("out", "zero") or sibling not in ("out", "in"):
-        raise ValueError(
-            f"diagonal must be 'out' or 'zero' and sibling 'out' or 'in', not {diagonal!r} and "
-            f"{sibling!r}"
-        )
-    size = len(own)
-    place = torch.arange(size, device=own.device)
-    same = own[1:] == own[:-1]
-    edge = same.new_zeros(1)
-    there = torch.stack([torch.cat([edge, same]), torch.cat([same, edge])])
-    near = torch.stack([(place - 1).clamp_min(0), (place + 1).clamp_max(size - 1)])
-    positive = (place == near[:, :, None]) & there[:, :, None]  # [2, B, B]
-    negative = ~(positive if sibling == "in" else positive.any(0).expand_as(positive))
-    if diagonal == "out":
-        negative = negative & ~torch.eye(size, dtype=torch.bool, device=own.device)
-    return there, near, negative
-
-
-def neighbour_loss(
-    scores: Tensor,
-    own: Tensor,
-    *,
-    beta: float = 0.0,
-    weight_clip: str | None = "rescale",
-    diagonal: str = "out",
-    sibling: str = "out",
-    **options: Any,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Quick-thoughts' loss with g of chuang2020, Eq. 16, or robinson2021, Eq. 4, M = 2, and what is
-    worth logging. All 0-dim.
-
-    scores: [B, B], f of the row's sentence with g of the column's; own: [B] books. An anchor's loss
-    is the mean of -log e^{s_j} / (e^{s_j} + N g) over its one or two neighbours j, g being of both;
-    N is the number of negatives of an anchor with two. With tau_plus = beta = 0, diagonal "zero"
-    and sibling "in" this is the released code: cross-entropy with targets 1/2, 1/2. Temperature 1;
-    scores are not normalised. diagonal, sibling: as `columns`; the rest as
-    `losses.contrastive_loss`.
-    """
-    there, near, negative = columns(own, diagonal, sibling)
-    if diagonal == "zero":
-        scores = scores * (1 - torch.eye(len(scores), dtype=scores.dtype, device=scores.device))
-    pos = torch.stack([scores.gather(1, column[:, None])[:, 0] for column in near])  # [2, B]
-    both = torch.where(
-        there, pos, pos.flip(0)
-    ).T  # an anchor with one neighbour has it twice, which is M = 1
-    options |= {
-        "temperature": 1.0,
-        "beta": beta,
-        "extra_pos": both,
-        "weight_clip": weight_clip if beta > 0 else None,
-    }
-    n = float(len(own) - 1 - (diagonal == "out") - (sibling == "out"))
-    weight = there / there.sum(0).clamp_min(1)
-    total, clamped = scores.new_zeros(()), scores.new_zeros(())
-    for column in range(2):
-        each, floored = losses.loss_and_clamped(
-            pos[column], scores, mask=negative[column], n_eff=n, **options
-        )
-        total = total + torch.where(there[column], each * weight[column], 0.0).sum()
-        clamped = clamped + floored / 2
-    anchors = there.any(0).sum().clamp_min(1)
-    with torch.no_grad():
-        wide = negative[0].to(scores.dtype)
-        # a GPU would be waited for to count a mask
-        positive = (
-            pos[there].mean()
-            if pos.device.type == "cpu"
-            else torch.where(there, pos, torch.nan).nanmean()
-        )
-        about = {
-            "clamped": clamped,
-            "positive": positive,
-            "negative": (scores * wide).sum() / wide.sum(),
-        }
-    return total / anchors, about
-
-
 # --- training
 
 
 def batches_of(count: int, batch: int) -> int:
-    """How many batches of consecutive sentences `count` sentences give, what is left over at the
-    end dropped. ValueError if none.
+    """The number of batches of consecutive sentences that `count` sentences give.
+
+    The rest at the end is dropped. ValueError if there is no batch, and for batches below 4.
     """
     if batch < 4:
         raise ValueError(
@@ -325,16 +235,15 @@ def train_encoders(
     model: nn.Module,
     books: Texts,
     loss: NeighbourContrast,
-    reading: Reading,
+    reading: SentenceEncoders,
     optimisation: Optimisation,
     *,
     clip_norm: float,
     seed: int,
 ) -> dict[str, list[float]]:
-    """Train f and g on batches of consecutive sentences, in random order. Returns the log, a number
-    an epoch.
+    """Train f and g on batches of consecutive sentences, in random order.
 
-    TrainingError where the loss is not finite.
+    Returns the log, one number per epoch. TrainingError where the loss is not finite.
     """
     assert isinstance(model, TwoEncoders)
     batch, place = optimisation.batch, torch.arange(optimisation.batch, device=run.device)
@@ -388,8 +297,9 @@ def _diverged(tasks: list[str], said: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> float:
-    """Share of a held-out book's sentences whose successor scores highest (f of one, g of the
-    other) among all others of their batch.
+    """The share of a held-out book's sentences whose successor has the highest score of its batch.
+
+    A score is f of one sentence times g of the other. words: sentences are truncated to that many.
     """
     z = encode(model, books, words=words)
     half, size = z.shape[1] // 2, min(batch, len(books))
@@ -403,8 +313,9 @@ def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> flo
 def task_score(
     model: nn.Module, task: str, read: Callable[[str, str], Texts], folds: int = 10, inner: int = 9
 ) -> sentence_tasks.Score:
-    """A task by SentEval's protocol. read(task, split): its rows, in the words that the model
-    knows.
+    """The score on a task by SentEval's protocol.
+
+    read(task, split): its rows, in the model's vocabulary.
     """
 
     def features(split: str) -> tuple[Tensor, Tensor]:

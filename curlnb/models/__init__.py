@@ -1,6 +1,4 @@
-"""Networks: encoders of images, sentences and graphs, an agent's, and four that are committed
-trained.
-"""
+"""Networks: encoders of images, sentences and graphs, an agent, and four trained encoders."""
 
 from typing import TYPE_CHECKING
 
@@ -9,11 +7,10 @@ if TYPE_CHECKING:
 
 
 def pretrained(name: str) -> "SimCLR":
-    """A network that was trained at night and is committed, by its objective: "biased", "debiased",
-    "unbiased" or "hard".
+    """A trained encoder that comes with the repository, by its objective.
 
-    See `curlnb.models.committed.pretrained`, which needs the extra `notebooks`, as `encoders` does
-    not.
+    name: "biased", "debiased", "unbiased" or "hard"; see `curlnb.models.committed.pretrained`,
+    which needs the extra `notebooks`, as `encoders` does not.
     """
     from curlnb.models import committed
 

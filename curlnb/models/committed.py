@@ -1,6 +1,4 @@
-"""Encoders that were trained at night and are committed, so that embeddings can be explored without
-training.
-"""
+"""Trained encoders that come with the repository, so that embeddings can be explored at once."""
 
 import hashlib
 import json
@@ -12,15 +10,15 @@ from curlnb.runs import environment
 
 
 def folder() -> Path:
-    """data/encoders/: a safetensors file each, and encoders.json, which says how each was trained
-    and what it scored.
-    """
+    """The folder data/encoders/: a safetensors file per encoder, and the table encoders.json."""
     return environment.checkout("models.pretrained") / "data" / "encoders"
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """By name: parameters and seed of the run, its identity, its metrics, the commit, the machine,
-    and the file's sha256.
+    """How each committed encoder was trained and what it scored, by name.
+
+    Each entry has the run's parameters, seed, identity and metrics, the commit, the machine, and
+    the file's sha256. FileNotFoundError outside the repository.
     """
     path = folder() / "encoders.json"
     if not path.exists():
@@ -33,15 +31,14 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 
 def pretrained(name: str) -> SimCLR:
-    """A committed network, in evaluation mode on the CPU: normalised images [n, 3, 32, 32] ->
-    (features [n, 128], projections [n, 128]).
+    """A committed network, in evaluation mode on the CPU.
 
-    name: the objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard"
-    (beta 1, tau+ 0.1), on CIFAR-10 without its labels (`unbiased` chooses negatives by them); see
-    `catalogue`. Images are normalised by `data.augment.normalise`. The weights are frozen, so that
-    features go into a probe as they are: `requires_grad_()` makes them trainable. `model.encoder`
-    gives the features alone. ValueError for an unknown name, or a file that is not the committed
-    one.
+    Normalised images [n, 3, 32, 32] -> (features [n, 128], projections [n, 128]). name: the
+    objective it was trained by, "biased", "debiased" (tau+ 0.1), "unbiased" or "hard" (beta 1, tau+
+    0.1), on CIFAR-10 without its labels (`unbiased` chooses negatives by them); see `catalogue`.
+    Images are normalised by `data.augment.normalise`. The weights are frozen, so that features go
+    into a probe as they are: `requires_grad_()` makes them trainable. `model.encoder` gives the
+    features alone. ValueError for an unknown name, or a file that is not the committed one.
     """
     # the folder `models` must be importable with torch and numpy alone
     from safetensors.torch import load
@@ -52,7 +49,9 @@ def pretrained(name: str) -> SimCLR:
     path = folder() / f"{name}.safetensors"
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != about[name]["sha256"]:
-        raise ValueError(f"{path} is not the committed file: restore it, with `git checkout` say")
+        raise ValueError(
+            f"{path} is not the committed file: restore it, for example with `git checkout`"
+        )
     body, dim = encoder(about[name]["parameters"]["encoder"])
     model = SimCLR(body, projection_head(dim))
     model.load_state_dict(load(content))

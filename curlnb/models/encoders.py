@@ -1,6 +1,4 @@
-"""Encoders and the projection head: an image batch in, one vector an image out. Never any
-pretrained weights.
-"""
+"""Image encoders and the projection head; weights are never pretrained."""
 
 import functools
 import itertools
@@ -36,17 +34,17 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
-    """A freshly initialised encoder and the length of its features. Images [n, in_channels, h, w]
-    -> features [n, feature_dim].
+    """A freshly initialised encoder and the length of its features.
 
-    name: "cnn", a small network for the CPU (128 features, 0.09 M parameters); "resnet18",
-    "resnet34", "resnet50", torchvision's with the stem for CIFAR (3x3 convolution of stride 1, no
-    max-pooling) and without classifier (512, 512, 2048 features), as in the released code;
-    "resnet50-imagenet" with its own stem (7x7 of stride 2, max-pooling), for pictures of 224
-    pixels; "vgg16" with an additional 512 x 100 linear layer (arora2019, section 8.1; 100
-    features), and "vgg16_bn", the same with batch normalisation, since the paper does not say which
-    it used; both need images of at least 32 x 32 pixels. Initial weights come from torch's global
-    generator. Raises ValueError for an unknown name or in_channels < 1.
+    It maps images [n, in_channels, h, w] to features [n, feature_dim]. name: "cnn", a small network
+    for the CPU (128 features, 0.09 M parameters); "resnet18", "resnet34", "resnet50", torchvision's
+    with the stem for CIFAR (3x3 convolution of stride 1, no max-pooling) and without classifier
+    (512, 512, 2048 features), as in the released code; "resnet50-imagenet" with its own stem (7x7
+    of stride 2, max-pooling), for pictures of 224 pixels; "vgg16" with an additional 512 x 100
+    linear layer (arora2019, Section 8.1; 100 features), and "vgg16_bn", the same with batch
+    normalisation, since the paper does not state which it used; both need images of at least 32 x
+    32 pixels. Initial weights come from torch's global generator. ValueError for an unknown name or
+    in_channels < 1.
     """
     if in_channels < 1:
         raise ValueError(f"in_channels is {in_channels}: it must be at least 1")
@@ -54,8 +52,9 @@ def encoder(name: str, in_channels: int = 3) -> tuple[nn.Module, int]:
 
 
 def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module:
-    """Linear (no bias), batch norm, ReLU, linear: features [n, in_dim] -> projections [n, out], not
-    normalised; as released.
+    """Linear (no bias), batch norm, ReLU, linear, as released; the output is not normalised.
+
+    Features [n, in_dim] -> projections [n, out].
     """
     return nn.Sequential(
         nn.Linear(in_dim, hidden, bias=False),
@@ -67,19 +66,20 @@ def projection_head(in_dim: int, hidden: int = 512, out: int = 128) -> nn.Module
 
 @torch.no_grad()
 def momentum_update(slow: nn.Module, fast: nn.Module, rate: float) -> None:
-    """Move a momentum copy's parameters by `rate` of the way to the original's; running statistics
-    stay each network's own.
+    """Move the parameters of the momentum copy `slow` by `rate` of the way to those of `fast`.
+
+    Each network keeps its own running statistics.
     """
     for theirs, ours in zip(slow.parameters(), fast.parameters(), strict=True):
         theirs.lerp_(ours, rate)
 
 
 class _Average(nn.Module):
-    """[n, c, h, w] -> [n, c], the mean over positions, so that its gradient lies in memory as
-    channels-last convolutions' outputs do.
+    """[n, c, h, w] -> [n, c], the mean over positions, with a gradient in channels-last layout.
 
-    That of `nn.AdaptiveAvgPool2d` does not: on a CPU the ReLU before it then takes ten times as
-    long, 7% of the small network's step.
+    The outputs of channels-last convolutions have that layout. The gradient of
+    `nn.AdaptiveAvgPool2d` does not: on a CPU the ReLU before it then takes ten times as long, 7% of
+    the small network's step.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,12 +100,11 @@ def _cnn(in_channels: int) -> tuple[nn.Module, int]:
 
 
 def resnet9(in_channels: int) -> nn.Module:
-    """A small residual network to hand in, `simclr(encoder=encoders.resnet9)`: 128 features, 0.48 M
-    parameters, nine convolutions.
+    """A small residual network for `simclr(encoder=encoders.resnet9)`, with nine convolutions.
 
-    Images [n, in_channels, h, w] -> features [n, 128]. Like "cnn" it has three stages of 32, 64 and
-    128 channels, each begun by a convolution of stride 2; here a residual block of two convolutions
-    follows. A training step takes about three times as long.
+    Images [n, in_channels, h, w] -> features [n, 128]; 0.48 M parameters. Like "cnn" it has three
+    stages of 32, 64 and 128 channels, each begun by a convolution of stride 2; here a residual
+    block of two convolutions follows. A training step takes about three times as long.
     """
 
     def convolution(before: int, after: int, stride: int) -> list[nn.Module]:
@@ -125,7 +124,7 @@ def resnet9(in_channels: int) -> nn.Module:
 
 
 class _Residual(nn.Sequential):
-    """x -> x + what the layers make of it."""
+    """x -> x + layers(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x + super().forward(x)
@@ -176,9 +175,7 @@ ENCODERS = Choices(
 
 
 class _SplitBatchNorm(_BatchNorm):
-    """Batch norm whose training statistics are those of equal, contiguous groups of the batch (see
-    `split_batch_norm`).
-    """
+    """Batch norm with the training statistics of groups of the batch (`split_batch_norm`)."""
 
     groups: int = 1
 
@@ -234,17 +231,16 @@ _SPLIT: dict[type[nn.Module], type[_SplitBatchNorm]] = {
 
 
 def split_batch_norm(module: nn.Module, groups: int) -> nn.Module:
-    """Let every batch norm in module compute its training statistics within `groups` equal,
-    contiguous parts of the batch.
+    """Make all batch norms in `module` use the statistics of `groups` equal parts of the batch.
 
-    The released code sends its two views of 256 images through the network one after the other,
-    each split over 2 GPUs: the batch of both views, concatenated, with groups=4 sees the same
-    statistics (groups of 128). Running statistics are updated once a batch, with the average over
-    the groups of their means and of their unbiased variances; evaluation is unchanged. Replaces the
-    layers in place by layers that hold the same parameters and buffers, so that state dicts and
-    optimisers stay valid, and returns module, or the layer in its place if module is a batch norm
-    itself. groups=1 computes as ordinary batch norm does. Raises ValueError for groups < 1, and in
-    training for a batch that does not divide.
+    The parts are contiguous. The released code sends its two views of 256 images through the
+    network one after the other, each split over 2 GPUs: the batch of both views, concatenated, with
+    groups=4 sees the same statistics (groups of 128). Running statistics are updated once per
+    batch, with the average over the groups of their means and of their unbiased variances;
+    evaluation is unchanged. Replaces the layers in place by layers that hold the same parameters
+    and buffers, so that state dicts and optimisers stay valid, and returns module, or the layer
+    that replaces it if module is a batch norm itself. groups=1 computes as ordinary batch norm
+    does. ValueError for groups < 1, and in training for a batch that does not divide.
     """
     if groups < 1:
         raise ValueError(f"groups is {groups}: it must be at least 1")

@@ -1,8 +1,7 @@
-"""Networks on graphs: the GIN encoder and the two heads of InfoGraph (Sun et al. 2020;
-robinson2021, Appendices B.1 and D.2).
+"""Networks on graphs: the GIN encoder and the two heads of InfoGraph.
 
-torch_geometric, the extra `graphs`, is imported when a network is made: everything else in this
-project works without it.
+Source: Sun et al. 2020; robinson2021, Appendices B.1 and D.2. torch_geometric, the extra `graphs`,
+is imported when a network is made: everything else in this project works without it.
 """
 
 import torch
@@ -10,13 +9,13 @@ from torch import Tensor, nn
 
 
 class GIN(nn.Module):
-    """Graph isomorphism network, as released: a layer is x -> batch norm(ReLU(MLP(x_v + sum over
-    neighbours of x_u))).
+    """Graph isomorphism network, as released.
 
-    (x [nodes, d], edges [2, m], batch [nodes], graphs) -> (nodes' features [nodes, layers x width],
-    graphs' features, their sums over each graph's nodes [graphs, layers x width]), the layers side
-    by side. A node without edges keeps its own features alone. Initial weights come from torch's
-    global generator. RuntimeError where torch_geometric is not installed.
+    A layer is x -> batch norm(ReLU(MLP(x_v + sum over neighbours of x_u))). (x [nodes, d], edges
+    [2, m], batch [nodes], graphs) -> (features of nodes [nodes, layers x width], features of graphs
+    [graphs, layers x width]), the layers side by side; a graph's are the sums over its nodes. A
+    node without edges keeps its own features alone. Initial weights come from torch's global
+    generator. RuntimeError where torch_geometric is not installed.
     """
 
     def __init__(self, features: int, width: int = 32, layers: int = 3) -> None:
@@ -69,7 +68,7 @@ class InfoGraph(nn.Module):
 
 
 class Head(nn.Module):
-    """Three linear layers with ReLU beside a linear shortcut, [n, dim] -> [n, dim]."""
+    """Three linear layers with ReLU and a linear shortcut, [n, dim] -> [n, dim]."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

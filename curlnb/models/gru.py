@@ -1,11 +1,10 @@
-"""Sentences to vectors: a bidirectional GRU on fixed word vectors (arora2019, Appendix D.2), fast
-on one CPU thread and on a GPU.
+"""Sentences to vectors: a bidirectional GRU on fixed word vectors, fast on a CPU and on a GPU.
 
-Sentences of a batch are packed, not padded: sorted by length, step t computes only those that have
-a t-th word. On a GPU cuDNN does this for `nn.GRU`. On a CPU `nn.GRU` multiplies matrices step by
-step three times over in its backward pass; `_Recurrence` runs both directions as one batched
-product and leaves the weights' gradients to a single product at the end, with `nn.GRU`'s own
-parameters and results.
+Source: arora2019, Appendix D.2. Sentences of a batch are packed, not padded: sorted by length, step
+t computes only those that have a t-th word. On a GPU cuDNN does this for `nn.GRU`. On a CPU
+`nn.GRU` multiplies matrices step by step three times over in its backward pass; `_Recurrence` runs
+both directions as one batched product and leaves the weights' gradients to a single product at the
+end, with `nn.GRU`'s own parameters and results.
 """
 
 from typing import Any, NamedTuple
@@ -18,11 +17,11 @@ from curlnb.data.texts import Texts
 
 
 class PackedSentences(NamedTuple):
-    """m sentences, packed. Row i of step t is the t-th word of the i-th longest sentence.
+    """m packed sentences. Row i of step t is the t-th word of the i-th longest sentence.
 
     ahead, back: int [words] word numbers in packed order, each sentence read from its beginning and
     from its end; sizes: int64 [steps] on the CPU, how many sentences have a t-th word, decreasing;
-    place: [m] the row of each sentence in the order given.
+    place: [m] the row of each sentence in the original order.
     """
 
     ahead: Tensor
@@ -32,7 +31,8 @@ class PackedSentences(NamedTuple):
 
 
 def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSentences:
-    """Sentences `samples` [m] of `texts`, each cut behind its first `words` words (None: whole).
+    """Pack the sentences `samples` [m] of `texts`, each truncated to `words` words (None: whole).
+
     One transfer from a GPU: the lengths.
     """
     start = texts.starts[samples]
@@ -55,10 +55,9 @@ def pack(texts: Texts, samples: Tensor, words: int | None = None) -> PackedSente
 
 
 class BiGRU(nn.Module):
-    """Batch of m sentences -> [m, 2 hidden]: the last states of both directions, side by side, then
-    dropout.
+    """A bidirectional GRU: m sentences -> [m, 2 hidden], the last states of both directions.
 
-    arora2019 says "output dimension of 300" and "dropout 0.3": read as 150 a direction, and as
+    arora2019 has an "output dimension of 300" and "dropout 0.3": read as 150 per direction, and as
     dropout of the representation in training, where `nn.GRU` of several layers would put it. The
     representation is not normalised. vectors: [V, d] word vectors, fixed.
     """
@@ -83,7 +82,7 @@ class BiGRU(nn.Module):
         return self.gru(PackedSequence(self.vectors[batch.ahead], batch.sizes))[1]
 
     def unrolled(self, batch: PackedSentences) -> Tensor:
-        """The same by `_Recurrence`."""
+        """Last states [2, m, hidden], rows by length, by `_Recurrence`."""
         with torch.autocast(batch.ahead.device.type, enabled=False):
             # [different words], [2, words]
             known, word = torch.stack([batch.ahead, batch.back]).unique(return_inverse=True)
@@ -106,8 +105,9 @@ class BiGRU(nn.Module):
 
 
 class MeanOfVectors(nn.Module):
-    """Batch of m sentences -> [m, d]: the mean of their known words' vectors, zero where none is
-    known. Nothing to train.
+    """m sentences -> [m, d]: the mean of their known words' vectors, zero where none is known.
+
+    It has nothing to train. vectors: [V, d].
     """
 
     def __init__(self, vectors: Tensor) -> None:
@@ -129,8 +129,9 @@ class MeanOfVectors(nn.Module):
 def encode(
     model: nn.Module, texts: Texts, *, words: int | None = None, batch: int = 1000
 ) -> Tensor:
-    """Representations [n, d] of all sentences, in evaluation mode; batches hold sentences of like
-    length.
+    """Representations [n, d] of all sentences, in evaluation mode.
+
+    words: truncate sentences to that many (None: whole). Batches hold sentences of similar length.
     """
     training, parts = model.training, []
     model.eval()
@@ -149,8 +150,8 @@ class _Recurrence(torch.autograd.Function):
     """Both directions of a GRU over packed inputs, to their last states.
 
     With gates r, z and candidate n as in `nn.GRU`: h' = (1 - z) n + z h, n = tanh(x W_in + b_in + r
-    (h W_hn + b_hn)). A sentence's state is left as it is once its words are used up, so that the
-    state after the last step is each sentence's own last one.
+    (h W_hn + b_hn)). A sentence's state stays as it is after its last word, so that the state after
+    the last step is each sentence's last one.
     """
 
     @staticmethod
@@ -165,8 +166,9 @@ class _Recurrence(torch.autograd.Function):
         sizes: list[int],
         keep: bool,
     ) -> Tensor:
-        """x: [different words, d], which meet the weights once each; word: [2, words] rows of x, in
-        packed order.
+        """x: [different words, d], each multiplied by the weights once; word: [2, words] rows of x.
+
+        word is in packed order.
         """
         hidden = w_hh.shape[2]
         # [2, different words, 3 hidden]

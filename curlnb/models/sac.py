@@ -1,9 +1,8 @@
-"""Soft actor-critic on pixels with a contrastive loss beside it: the agent of chuang2020, Section
-5.4, after Srinivas et al. 2020.
+"""Soft actor-critic on pixels with a contrastive loss: the agent of chuang2020, Section 5.4.
 
-One convolutional encoder serves two critics, the actor (whose gradient does not reach the
-convolutions) and the contrastive loss. Queries come from it, keys from its momentum copy, and the
-similarity is bilinear, s = q^T W k, on features of no fixed length.
+It follows Srinivas et al. 2020. One convolutional encoder serves two critics, the actor (whose
+gradient does not reach the convolutions) and the contrastive loss. Queries come from it, keys from
+its momentum copy, and the similarity is bilinear, s = q^T W k, on features that are not normalised.
 
     critics     y = r + d gamma (min_j Q'_j(x', a') - alpha log pi(a'|x')),   a' ~ pi(.|x')
     actor       alpha log pi(a|x) - min_j Q_j(x, a),                            a  ~ pi(.|x)
@@ -27,20 +26,19 @@ LOG_STD = (-10.0, 2.0)
 # Srinivas et al. 2020:
 ALPHA, ALPHA_LR = 0.1, 1e-4  # the entropy's weight at first, and its learning rate
 GAMMA = 0.99  # the discount
-ENCODER_RATE, CRITIC_RATE = 0.05, 0.01  # how far the momentum copies move at an update of theirs
-ACTOR_EVERY = 2  # updates of the critics to one of actor, alpha and momentum copies
+ENCODER_RATE, CRITIC_RATE = 0.05, 0.01  # of the momentum copies
+ACTOR_EVERY = 2  # updates of the critics per update of the rest
 
 
 def pixels(frames: Tensor) -> Tensor:
-    """uint8 frames [n, c, size, size] as `Convolutions` compute with them: float32 in [0, 1],
-    channels last.
-    """
+    """uint8 frames [n, c, size, size] -> float32 in [0, 1], channels last, for `Convolutions`."""
     return (frames.float() / 255).contiguous(memory_format=torch.channels_last)
 
 
 class Convolutions(nn.Module):
-    """Frames [n, channels, size, size], uint8 or already `pixels`, -> [n, width]: 3 x 3
-    convolutions, the first of stride 2.
+    """3 x 3 convolutions, the first of stride 2: frames [n, channels, size, size] -> [n, width].
+
+    Frames are uint8 or already `pixels`.
     """
 
     def __init__(self, channels: int, size: int, filters: int = 32, layers: int = 4) -> None:
@@ -61,13 +59,12 @@ class Convolutions(nn.Module):
 
 
 def readout(width: int, features: int) -> nn.Sequential:
+    """A linear layer and a layer norm, [n, width] -> [n, features]."""
     return nn.Sequential(nn.Linear(width, features), nn.LayerNorm(features))
 
 
 class PixelEncoder(nn.Module):
-    """Trunk and readout. The released code makes its encoders without the tanh after the layer
-    norm; so here.
-    """
+    """Trunk and readout, without a tanh after the layer norm, as in the released code."""
 
     def __init__(self, trunk: nn.Module, width: int, features: int = 50) -> None:
         super().__init__()
@@ -110,12 +107,12 @@ def bilinear_loss(
     tau_plus: float = 0.0,
     floor: float | str = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim
-    (chuang2020, Eq. 16 and 21, at t = 1).
+    """The contrastive loss of a batch and the share of anchors on the floor, both 0-dim.
 
-    query: [n, d]; keys: [M, n, d], M positives of each query; bilinear: W [d, d]. The negatives of
-    a query are the others' first keys, so that N = n - 1 whatever M. tau_plus = 0 is CURL's
-    cross-entropy.
+    Source: chuang2020, Eq. 16 and 21, at t = 1. query: [n, d]; keys: [M, n, d], M positives of each
+    query; bilinear: W [d, d]. The negatives of a query are the others' first keys, so that N = n -
+    1 for every M. tau_plus = 0 is CURL's cross-entropy. ValueError for shapes that do not fit.
+
     floor: of the negatives' mean. Scores have neither bound nor origin: adding a constant to all
     scores of an anchor changes nothing in CURL's loss, and 0, the infimum of e^s, is the only floor
     that keeps it so. With it, an anchor whose estimate is not positive has loss 0 and no gradient;
@@ -145,8 +142,9 @@ def bilinear_loss(
 
 
 def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """a = tanh(mean + noise e^log_std) [n, actions] and log pi(a) [n], with the tanh's Jacobian in
-    a form that does not underflow.
+    """a = tanh(mean + noise e^log_std) [n, actions] and log pi(a) [n].
+
+    The tanh's Jacobian is in a form that does not underflow.
     """
     u = mean + noise * log_std.exp()
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
@@ -156,13 +154,14 @@ def squashed_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Ten
 def bellman_target(
     reward: Tensor, discount: Tensor, q: Tensor, log_pi: Tensor, alpha: Tensor, gamma: float
 ) -> Tensor:
-    """What the critics are fitted to, [n]. q: [2, n], of the target critics at the next state."""
+    """The critics' target, [n]. q: [2, n], of the target critics at the next state."""
     return reward + gamma * discount * (q.amin(0) - alpha * log_pi)
 
 
 class Agent(nn.Module):
-    """All networks of the agent. trunk: observations -> [n, width]; `Convolutions` for pixels,
-    anything for states.
+    """All networks of the agent.
+
+    trunk: observations -> [n, width]; `Convolutions` for pixels, any module for states.
     """
 
     def __init__(
@@ -187,8 +186,9 @@ class Agent(nn.Module):
         self.actions = actions
 
     def policy(self, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation [n, actions] before the tanh; no gradient reaches the
-        trunk.
+        """Mean and log standard deviation [n, actions] of the policy before the tanh.
+
+        No gradient reaches the trunk.
         """
         with torch.no_grad():
             seen = self.encoder.trunk(observed)
@@ -202,9 +202,7 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observed: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Actions [n, actions] in [-1, 1]: drawn from the policy, or its mean where there is no
-        generator.
-        """
+        """Actions [n, actions] in [-1, 1]: drawn with the generator, or the policy's mean."""
         mean, log_std = self.policy(observed)
         return mean.tanh() if generator is None else self.draw(mean, log_std, generator)[0]
 
@@ -227,11 +225,11 @@ class Agent(nn.Module):
 
 
 class Learner:
-    """The updates. A batch's observations come cropped; the actor and the targets learn at every
-    second step, as in the released code.
+    """The updates of an agent.
 
-    That code steps the encoder twice in each contrastive update, since two of its optimisers hold
-    it; here it is stepped once.
+    A batch's observations come cropped; the actor and the targets learn at every second step, as in
+    the released code. That code steps the encoder twice in each contrastive update, since two of
+    its optimisers hold it; here it is stepped once.
     """
 
     def __init__(self, agent: Agent, *, lr: float = 1e-3) -> None:
@@ -252,8 +250,9 @@ class Learner:
         }
 
     def update(self, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-        """One step of the critics, at every second call also of actor, temperature and momentum
-        copies. Returns losses, on the device.
+        """One step of the critics, at every second call also of the other parts.
+
+        These are the actor, the temperature and the momentum copies. Returns losses, on the device.
         """
         agent = self.agent
         alpha = agent.log_alpha.exp().detach()
@@ -286,8 +285,9 @@ class Learner:
     def contrast(
         self, query: Tensor, keys: Tensor, *, tau_plus: float, floor: float | str = 0.0
     ) -> dict[str, Tensor]:
-        """One step on the contrastive loss. query: [n, ...] crops of observations; keys: [M, n,
-        ...] other crops of the same.
+        """One step on the contrastive loss.
+
+        query: [n, ...] crops of observations; keys: [M, n, ...] other crops of the same.
         """
         with torch.no_grad():
             seen = self.agent.momentum_encoder(keys.flatten(0, 1)).unflatten(0, keys.shape[:2])
@@ -298,7 +298,7 @@ class Learner:
         return {"contrast": loss.detach(), "clamped": clamped}
 
     def _step(self, name: str, loss: Tensor) -> None:
-        """A step of one optimiser; gradients are taken for its parameters alone."""
+        """A step of one optimiser, with gradients for its parameters only."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad(set_to_none=True)
         loss.backward(

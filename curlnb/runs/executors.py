@@ -141,7 +141,13 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
     its own beside them.
     """
     with _ONE_AT_A_TIME:
-        job, settings, _ = cloudpickle.loads(sent)
+        try:
+            job, settings, _ = cloudpickle.loads(sent)
+        except (ImportError, AttributeError) as error:  # of a module that is new, or was edited
+            raise OtherCodeError(
+                f"the worker on {platform.node()} lacks what the run needs ({error}): "
+                "install it there, or restart the kernel"
+            ) from None
         for name in [name for name in os.environ if name.startswith("CURLNB_")]:
             if same_machine and name not in settings:
                 del os.environ[name]

@@ -1,7 +1,6 @@
-"""Class collision: what it costs when a negative comes from the anchor's own class (arora2019,
-Section 4.2 and Appendix A.1).
+"""Class collision: the cost of negatives from the anchor's own class (arora2019, Section 4.2).
 
-Lemma A.1 bounds that cost by the spread of each class. Its proof gives one constant;
+Lemma A.1 (Appendix A.1) bounds that cost by the spread of each class. Its proof gives one constant;
 `collision_constant` also has the smallest one.
 """
 
@@ -23,24 +22,21 @@ from curlnb.theory.finite_worlds import (
 
 
 def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
-    """L_un,c^=(f) of every class: x, x+ and all t negatives drawn from D_c (arora2019, Lemma A.1),
-    exactly.
+    """L_un,c^=(f) of every class, exactly: x, x+ and all t negatives are drawn from D_c.
 
-    D: [..., C, P]; f: [..., P, d]; kind: "hinge" or "logistic", t-way. Returns [..., C]. At least
-    l(0) = 1, or log2(1 + t), by Jensen. Takes P^(t + 2) evaluations of the loss. ValueError for t <
-    1 and an unknown kind.
+    Source: arora2019, Lemma A.1. D: [..., C, P]; f: [..., P, d]; kind: "hinge" or "logistic",
+    t-way. Returns [..., C]. At least l(0) = 1, or log2(1 + t), by Jensen's inequality. Takes P^(t +
+    2) evaluations of the loss. ValueError for t < 1 and an unknown kind.
     """
     if t < 1:
         raise ValueError(f"t is {t}: a loss needs at least 1 negative")
     similarity = f @ f.mT  # [..., x, P]
-    # of every tuple of negatives: what the loss sees of them, and how probable they are
+    # of every tuple of negatives: what the loss depends on, and how probable the tuple is
     strongest, chance = (similarity, D)
     for _ in range(t - 1):
         pair = (strongest.unsqueeze(-1), similarity.unsqueeze(-2))
-        # [..., x, tuples]
-        strongest = (torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)).flatten(
-            -2
-        )
+        both = torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)
+        strongest = both.flatten(-2)  # [..., x, tuples]
         chance = (chance.unsqueeze(-1) * D.unsqueeze(-2)).flatten(-2)  # [..., C, tuples]
     table = loss(similarity.unsqueeze(-1) - strongest.unsqueeze(-2), kind)  # [..., x, x+, tuples]
     per_pair = torch.einsum("...xpm,...cm->...cxp", table, chance)
@@ -48,25 +44,25 @@ def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
 
 
 def class_deviations(D: Tensor, f: Tensor) -> Tensor:
-    """sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f|| of every class: the right side of Lemma A.1 without its
-    constant; s(f) is their mean under nu.
+    """The right side of Lemma A.1 without its constant, sqrt(||Cov_{D_c} f||_2) E_{D_c} ||f||.
 
-    D: [..., C, P]; f: [..., P, d]. Returns [..., C].
+    D: [..., C, P]; f: [..., P, d]. Returns [..., C], one number per class; s(f) is their mean under
+    nu.
     """
-    alone = World(torch.ones_like(D[..., :1]), D.unsqueeze(-2))  # every class as a world of its own
+    alone = World(torch.ones_like(D[..., :1]), D.unsqueeze(-2))  # each class is a world
     return intraclass_deviation(alone, f.unsqueeze(-3))
 
 
 def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
-    """c' of Lemma A.1, L_un,c^= - l(0) <= c' t sqrt(||Cov||_2) E||f||; with t = 1 also of Lemma 4.4
-    and Theorem 4.5.
+    """The constant c' of Lemma A.1, L_un,c^= - l(0) <= c' t sqrt(||Cov||_2) E||f||.
 
-    sharp=False: sqrt(2) for the hinge loss and sqrt(2)/ln 2 for the logistic one, as the paper's
-    proof gives it for every t. sharp=True: 1/sqrt(2 t + 1) and 1/(ln 2 sqrt(2 t + 1)), ours, which
-    no smaller number can replace. Given the anchor, its similarities Y_0 (to x+), Y_1, ..., Y_t are
-    independent and alike, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1
-    variables is at most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel
-    1954).
+    With t = 1 it is also that of Lemma 4.4 and Theorem 4.5. sharp=False: sqrt(2) for the hinge loss
+    and sqrt(2)/ln 2 for the logistic one, as the paper's proof gives it for every t. sharp=True:
+    1/sqrt(2 t + 1) and 1/(ln 2 sqrt(2 t + 1)), derived here, which no smaller number can replace.
+    Given the anchor, its similarities Y_0 (to x+), Y_1, ..., Y_t are independent and identically
+    distributed, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1 variables is at
+    most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel 1954). ValueError
+    for t < 1 and an unknown kind.
     """
     check_kind(kind)
     if t < 1:
@@ -76,13 +72,13 @@ def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
 
 
 def collision_ratio(world: World, f: Tensor, kind: str, t: int = 1) -> Tensor:
-    """Left side of Lemma A.1 averaged over nu, over t s(f): what c' must be at least. nan where
-    s(f) is below 1e-9. Returns [...].
+    """The least c' that Lemma A.1, averaged over nu, allows for this f: its left side over t s(f).
+
+    Returns [...]; nan where s(f) is below 1e-9.
     """
     nu = world.rho.square() / tau(world.rho).unsqueeze(-1)
-    cost = (nu * collision_losses(world.D, f, kind, t)).sum(-1) - (
-        1.0 if kind == "hinge" else math.log2(1 + t)
-    )
+    least = 1.0 if kind == "hinge" else math.log2(1 + t)
+    cost = (nu * collision_losses(world.D, f, kind, t)).sum(-1) - least
     deviation = intraclass_deviation(world, f)
     return cost / (t * torch.where(deviation < 1e-9, math.nan, deviation))
 
@@ -93,10 +89,9 @@ def deviation_weight(rho: Tensor, constant: float | Tensor) -> Tensor:
 
 
 def deviation_bound(pairs: PairLosses, deviation: Tensor, constant: float) -> Tensor:
-    """L_un^!=(f) + beta s(f): the right side of Theorem 4.5 without Gen_M, for any f against the
-    minimiser of L_un. Returns [...].
+    """The right side of Theorem 4.5 without Gen_M, L_un^!=(f) + beta s(f). Returns [...].
 
-    deviation: s(f), as `theory.intraclass_deviation` gives it; constant: c', from
-    `collision_constant`.
+    It holds for any f against the minimiser of L_un. deviation: s(f), from
+    `finite_worlds.intraclass_deviation`; constant: c', from `collision_constant`.
     """
     return pairs.different_class + deviation_weight(pairs.rho, constant) * deviation

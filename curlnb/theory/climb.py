@@ -9,7 +9,7 @@ from torch import Tensor
 
 from curlnb.theory.finite_worlds import World, search
 
-GAIN, FEWEST = 0.005, 3
+GAIN, FEWEST = 0.001, 3
 
 
 class Climb(NamedTuple):
@@ -42,7 +42,7 @@ def climb(
 
     objective: (world, f) -> [restarts], to be made large. shape: classes, points and dimensions.
     budgets: steps of each ascent, ascending. The search stops after at least three of them, at the
-    first that gains less than 0.005. Every budget starts from the same worlds. options: as
+    first that gains less than 0.001. Every budget starts from the same worlds. options: as
     `finite_worlds.search` takes them.
     """
     best, curve = None, dict[int, float]()

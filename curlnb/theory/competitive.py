@@ -1,9 +1,9 @@
-"""What contrastive learning guarantees against the best representation of a class (arora2019,
-Section 5.2 and Appendix A.2).
+"""What contrastive learning guarantees against the best representation of a class of functions.
 
-Lemma 5.1 trades the contrastive loss L_un^!= for the mean classifier's loss with a larger margin
-gamma, if classes are sub-Gaussian. Worlds and representations are those of `theory`: rho [..., C],
-D [..., C, P], f [..., P, d]; float64, and all of it differentiable.
+Lemma 5.1 (arora2019, Section 5.2 and Appendix A.2) trades the contrastive loss L_un^!= for the mean
+classifier's loss with a larger margin gamma, if classes are sub-Gaussian. Worlds and
+representations are those of `finite_worlds`: rho [..., C], D [..., C, P], f [..., P, d]; float64,
+and everything is differentiable.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _ANGLES, _RATES, _ROUNDS = 24, 24, 12
 
 
 def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
-    """sigma^2 of every class: the smallest number with E e^{v.(f(x) - mu_c)} <= e^{sigma^2 |v|^2 /
-    2} for all vectors v, x ~ D_c.
+    """The variance proxy sigma^2 of every class. Returns [..., C].
 
-    D: [..., C, P]; f: [..., P, d] with d = 1 or 2. Returns [..., C], between the largest eigenvalue
-    of the covariance (the limit |v| -> 0) and a quarter of the squared diameter (Hoeffding). It is
-    the supremum over v of 2 log E e^{v.(f(x) - mu_c)} / |v|^2 (arora2019, footnote 8), found on a
-    grid of directions and of lengths |v|, which is then refined around its best node to about 1e-8.
+    It is the smallest number with E e^{v.(f(x) - mu_c)} <= e^{sigma^2 |v|^2 / 2} for all vectors v,
+    x ~ D_c, that is the supremum over v of 2 log E e^{v.(f(x) - mu_c)} / |v|^2 (arora2019, footnote
+    8). D: [..., C, P]; f: [..., P, d] with d = 1 or 2. It lies between the largest eigenvalue of
+    the covariance (the limit |v| -> 0) and a quarter of the squared diameter (Hoeffding), and is
+    found on a grid of directions and of lengths |v|, refined around its best node to about 1e-8.
     ValueError for d > 2, where a grid of directions is no longer small.
     """
     d = f.shape[-1]
@@ -46,21 +46,14 @@ def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
         extent = torch.where(D > 0, centred.norm(dim=-1), 0.0).amax(-1).clamp_min(1e-9)  # [..., C]
         turn = 2 * math.pi / _ANGLES if d == 2 else math.pi
         angles = torch.arange(_ANGLES if d == 2 else 2, dtype=f.dtype, device=f.device) * turn
-        rates = torch.linspace(
-            math.log(1e-2), math.log(150.0), _RATES, dtype=f.dtype, device=f.device
-        )
+        low, high = math.log(1e-2), math.log(150.0)
+        rates = torch.linspace(low, high, _RATES, dtype=f.dtype, device=f.device)
         step = float(rates[1] - rates[0])
-        angle, rate = (
-            axis.flatten().expand(*extent.shape, -1)
-            for axis in torch.meshgrid(angles, rates, indexing="ij")
-        )
+        nodes = torch.cartesian_prod(angles, rates)
+        angle, rate = (axis.expand(*extent.shape, -1) for axis in nodes.unbind(1))
         offsets = torch.linspace(-1, 1, 5, dtype=f.dtype, device=f.device)
-        turns, scales = (
-            axis.flatten()
-            for axis in torch.meshgrid(
-                offsets if d == 2 else offsets[:1] * 0, offsets, indexing="ij"
-            )
-        )
+        around = torch.cartesian_prod(offsets if d == 2 else offsets[:1] * 0, offsets)
+        turns, scales = around.unbind(1)
         for _ in range(_ROUNDS):
             best = exponent(_vectors(angle, rate, extent, d)).argmax(-1, keepdim=True)
             chosen_angle, chosen_rate = angle.gather(-1, best), rate.gather(-1, best)
@@ -85,7 +78,7 @@ class Concentration(NamedTuple):
 
 
 def concentration(world: World, f: Tensor) -> Concentration:
-    """The two constants that Lemma 5.1 asks of f. Points that no class ever draws do not count."""
+    """The two constants that Lemma 5.1 asks of f. Points that no class draws do not count."""
     drawn = (world.D > 0).any(-2)
     radius = torch.where(drawn, f.norm(dim=-1), 0.0).amax(-1)
     return Concentration(radius, sub_gaussian(world.D, f).amax(-1).clamp_min(0).sqrt())
@@ -94,14 +87,14 @@ def concentration(world: World, f: Tensor) -> Concentration:
 def margin(
     c: Concentration, epsilon: float | Tensor, *, constant: float = 1.0, sharp: bool = False
 ) -> Tensor:
-    """gamma of Lemma 5.1. epsilon > 0, a number or [...]. Returns [...].
+    """The margin gamma of Lemma 5.1. epsilon > 0, a number or [...]. Returns [...].
 
     sharp=False: 1 + 2 R sigma sqrt(2 log R + log(3/epsilon)), as the paper's proof has it, without
-    the 2 log R for R < 1 (footnote 9). sharp=True: 1 + a, ours, with a the root of sqrt(pi) R sigma
-    erfc(a / (2 R sigma)) = epsilon, 0 where there is none. Since (1 + mu + z)_+ <= (1 + a + mu)_+ +
-    (z - a)_+, only E (z - a)_+ <= epsilon is needed, and for a sub-Gaussian z with variance proxy 2
-    R^2 sigma^2 that mean is at most the integral of exp(-t^2 / (4 R^2 sigma^2)) over t > a. No
-    condition on R, and no bound on z. constant: multiplies gamma - 1, to see how much of it is
+    the 2 log R for R < 1 (footnote 9). sharp=True: 1 + a, derived here, with a the root of sqrt(pi)
+    R sigma erfc(a / (2 R sigma)) = epsilon, 0 where there is none. Since (1 + mu + z)_+ <= (1 + a +
+    mu)_+ + (z - a)_+, only E (z - a)_+ <= epsilon is needed, and for a sub-Gaussian z with variance
+    proxy 2 R^2 sigma^2 that mean is at most the integral of exp(-t^2 / (4 R^2 sigma^2)) over t > a.
+    No condition on R, and no bound on z. constant: multiplies gamma - 1, to see how much of it is
     needed. ValueError for epsilon <= 0.
     """
     epsilon = torch.as_tensor(epsilon, dtype=c.radius.dtype, device=c.radius.device)
@@ -111,19 +104,15 @@ def margin(
     if sharp:
         tail = (epsilon / (math.sqrt(math.pi) * spread.clamp_min(1e-300))).clamp_max(1)
         return 1 + constant * 2 * spread * torch.where(tail < 1, _inverse_erfc(tail), 0.0)
-    return (
-        1
-        + constant
-        * 2
-        * spread
-        * (2 * c.radius.clamp_min(1).log() + (3 / epsilon).log()).clamp_min(0).sqrt()
-    )
+    logarithms = 2 * c.radius.clamp_min(1).log() + (3 / epsilon).log()
+    return 1 + constant * 2 * spread * logarithms.clamp_min(0).sqrt()
 
 
 def _inverse_erfc(y: Tensor) -> Tensor:
     """x with erfc(x) = y, 0 < y <= 1, without the cancellation of erfinv(1 - y); differentiable."""
     with torch.no_grad():
-        # erfc(x) <= e^{-x^2}: start from the right, and log erfc is concave: Newton descends
+        # erfc(x) <= e^{-x^2} starts Newton's method from the right; it descends, since log erfc is
+        # concave
         x = (-y.log()).clamp_min(0).sqrt()
         for _ in range(40):
             log_erfc = torch.special.erfcx(x).log() - x.square()
@@ -134,11 +123,10 @@ def _inverse_erfc(y: Tensor) -> Tensor:
 
 
 def mean_margins(world: World, f: Tensor) -> tuple[Tensor, Tensor]:
-    """f(x).(mu_c - mu_c') and its probability rho_c rho_c' D_c(x) / (1 - tau), for all x and
-    ordered pairs of classes; each [..., P C C].
+    """The mean classifier's margins f(x).(mu_c - mu_c') and their probabilities; each [..., P C C].
 
-    The distribution of the mean classifier's margin over tasks (Definition 2.2, uniform D_T) and
-    their points.
+    The probability is rho_c rho_c' D_c(x) / (1 - tau), for all x and ordered pairs of classes: the
+    distribution of the margin over tasks (Definition 2.2, uniform D_T) and their points.
     """
     scores = f @ (world.D @ f).mT  # [..., P, C]
     values = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., x, c, c']
@@ -147,10 +135,9 @@ def mean_margins(world: World, f: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def margin_loss(world: World, f: Tensor, gamma: float | Tensor) -> Tensor:
-    """gamma L_{gamma,sup}^mu(f) = E (gamma - f(x).(mu_c - mu_c'))_+ (arora2019, Section 5.2); gamma
-    a number or [...]. Returns [...].
+    """gamma L_{gamma,sup}^mu(f) = E (gamma - f(x).(mu_c - mu_c'))_+ (arora2019, Section 5.2).
 
-    With gamma = 1 it is L_sup^mu with the hinge loss.
+    gamma: a number or [...]. Returns [...]. With gamma = 1 it is L_sup^mu with the hinge loss.
     """
     values, chances = mean_margins(world, f)
     gamma = torch.as_tensor(gamma, dtype=f.dtype, device=f.device)
@@ -158,11 +145,10 @@ def margin_loss(world: World, f: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
-    """The smallest gamma with gamma L_{gamma,sup}^mu(f) >= target: with L_un^!= - epsilon for
-    target, what Lemma 5.1 needs at least.
+    """The smallest gamma with gamma L_{gamma,sup}^mu(f) >= target. target: [...]. Returns [...].
 
-    target: [...]. Returns [...]; where target <= 0 every gamma will do, and the smallest margin of
-    a point is returned.
+    With the target L_un^!= - epsilon it is the least gamma for which Lemma 5.1 holds. Where target
+    <= 0 every gamma will do, and the smallest margin of a point is returned.
     """
     values, chances = mean_margins(world, f)
     # a convex, increasing, piecewise linear function: Newton from the right, exact after finitely
@@ -170,9 +156,8 @@ def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
     with torch.no_grad():
         gamma = values.amax(-1) + target.clamp_min(0)
         for _ in range(64):
-            gap = (chances * (gamma.unsqueeze(-1) - values).clamp_min(0)).sum(
-                -1
-            ) - target.clamp_min(0)
+            reached = (chances * (gamma.unsqueeze(-1) - values).clamp_min(0)).sum(-1)
+            gap = reached - target.clamp_min(0)
             if not bool((gap > 1e-13 * (1 + target.abs())).any()):
                 break
             below = (chances * (values < gamma.unsqueeze(-1))).sum(-1)
@@ -186,25 +171,21 @@ def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
 def lemma_bound(
     world: World, f: Tensor, epsilon: float | Tensor, *, constant: float = 1.0, sharp: bool = False
 ) -> Tensor:
-    """gamma L_{gamma,sup}^mu(f) + epsilon, the right side of Lemma 5.1 (hinge loss), with the gamma
-    of `margin`. Returns [...].
+    """The right side of Lemma 5.1 (hinge loss), gamma L_{gamma,sup}^mu(f) + epsilon. Returns [...].
+
+    gamma is that of `margin`.
     """
-    return (
-        margin_loss(
-            world, f, margin(concentration(world, f), epsilon, constant=constant, sharp=sharp)
-        )
-        + epsilon
-    )
+    gamma = margin(concentration(world, f), epsilon, constant=constant, sharp=sharp)
+    return margin_loss(world, f, gamma) + epsilon
 
 
 def needed_share(
     world: World, f: Tensor, different_class: Tensor, epsilon: float, *, sharp: bool = False
 ) -> Tensor:
-    """(gamma* - 1)/(gamma - 1): which part of the proved gamma the lemma needs for this f. Above 1
-    it would be violated. Returns [...].
+    """The part of the proved gamma that Lemma 5.1 needs for this f, (gamma* - 1)/(gamma - 1).
 
-    different_class: L_un^!=(f) with the hinge loss (`theory.pair_losses`). nan where the proved
-    gamma is 1.
+    Returns [...]. Above 1 the lemma would be violated. different_class: L_un^!=(f) with the hinge
+    loss (`finite_worlds.pair_losses`). nan where the proved gamma is 1.
     """
     proved = margin(concentration(world, f), epsilon, sharp=sharp) - 1
     needed = needed_margin(world, f, different_class - epsilon) - 1
@@ -219,15 +200,13 @@ def guarantee(
     epsilons: Tensor | None = None,
     sharp: bool = False,
 ) -> Tensor:
-    """Corollary 5.1.1 without Gen_M, at its best epsilon: min over epsilon of gamma
-    L_{gamma,sup}^mu(f) + epsilon, plus price = beta s(f).
+    """Corollary 5.1.1 without Gen_M, at its best epsilon. Returns [...].
 
-    epsilons: [n] to choose from, by default 40 from 1e-6 to 10. Returns [...].
+    It is the minimum over epsilon of gamma L_{gamma,sup}^mu(f) + epsilon, plus price = beta s(f).
+    epsilons: [n] to choose from, by default 40 from 1e-6 to 10.
     """
     if epsilons is None:
         epsilons = torch.logspace(-6, 1, 40, dtype=f.dtype, device=f.device)
     c = concentration(world, f)
-    sides = [
-        margin_loss(world, f, margin(c, epsilon, sharp=sharp)) + epsilon for epsilon in epsilons
-    ]
+    sides = [margin_loss(world, f, margin(c, each, sharp=sharp)) + each for each in epsilons]
     return torch.stack(sides).amin(0) + price

@@ -1,5 +1,4 @@
-"""Debiased contrastive learning where the distributions are known, so that nothing has to be
-sampled (chuang2020, Sections 3 and 4).
+"""Debiased contrastive learning with known distributions, exactly (chuang2020, Sections 3 and 4).
 
 An anchor of class c sees similarities to finitely many points: its positives follow p+, true
 negatives p-, and unlabelled samples the mixture p = tau+ p+ + tau- p-. `AnchorDistributions` holds
@@ -25,7 +24,7 @@ _STEP, _TAIL = 0.3, 34.0
 
 @dataclass(frozen=True)
 class AnchorDistributions:
-    """What every anchor sees. A anchors, P points.
+    """What every anchor sees: A anchors, P points.
 
     similarity: [A, P], f(x).f(x') in [-1, 1]; plus, minus: [A, P], p_x^+ and p_x^- over the points;
     weight: [A], p(x); tau_plus in (0, 1).
@@ -44,11 +43,11 @@ class AnchorDistributions:
 
 
 def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
-    """What the anchors see of a world of C equally likely classes, anchors drawn as (class, point):
-    tau+ = 1/C, A up to C P.
+    """What the anchors of a world of C equally likely classes see; tau+ = 1/C.
 
-    embedding: [P, d] unit vectors; D: [C, P] distribution of each class over the points. ValueError
-    where a row is not of unit length, or shapes do not fit.
+    Anchors are drawn as (class, point), so that A is at most C P. embedding: [P, d] unit vectors;
+    D: [C, P] distribution of each class over the points. ValueError where a row is not of unit
+    length, or shapes do not fit.
     """
     if D.shape[-1] != len(embedding) or len(D) < 2:
         raise ValueError(
@@ -81,13 +80,13 @@ def sampled_loss(
     *,
     scale: float = 1.0,
 ) -> Tensor:
-    """E log(1 + scale sum_i e^{(s_i - s+)/t}) exactly, x+ ~ p_x^+ and the negatives drawn
-    independently. Returns a scalar.
+    """E log(1 + scale sum_i e^{(s_i - s+)/t}) for independent negatives, exactly. Returns a scalar.
 
-    draws: pairs (distribution [A, P], number of draws); (seen.marginal, N) is the biased loss,
-    (seen.minus, N) the unbiased one, and scale = Q/N the paper's weighting. log(1 + a) is the
-    integral of (1 - e^{-a u}) e^{-u} du/u, in which the draws factorise, so that the price does not
-    depend on how many they are; in log u the trapezoidal rule is exact to about 1e-13.
+    x+ ~ p_x^+. draws: pairs (distribution [A, P], number of draws); (seen.marginal, N) is the
+    biased loss, (seen.minus, N) the unbiased one, and scale = Q/N the paper's weighting. log(1 + a)
+    is the integral of (1 - e^{-a u}) e^{-u} du/u, in which the draws factorise, so that the cost
+    does not depend on their number; in log u the trapezoidal rule is exact to about 1e-13.
+    ValueError without any draw.
     """
     count = sum(number for _, number in draws)
     if count < 1 or any(number < 0 for _, number in draws):
@@ -102,14 +101,11 @@ def sampled_loss(
     total = torch.zeros_like(seen.similarity)
     for node in nodes:  # one after another: a table for all of them would be [A, P, nodes, P]
         absorbed = -torch.expm1(-(node + z).clamp_max(6).exp())
-        log_kept = sum(
-            (
-                number * torch.log1p(-(absorbed * p.unsqueeze(-2)).sum(-1).clamp_max(1.0))
-                for p, number in draws
-                if number
-            ),
-            start=torch.zeros(()),
-        )
+        log_kept = torch.zeros(())
+        for p, number in draws:
+            if number:
+                missing = (absorbed * p.unsqueeze(-2)).sum(-1).clamp_max(1.0)
+                log_kept = log_kept + number * torch.log1p(-missing)
         total = total - torch.expm1(log_kept) * torch.exp(-node.exp())
     return _STEP * (seen.weight.unsqueeze(-1) * seen.plus * total).sum()
 
@@ -117,44 +113,42 @@ def sampled_loss(
 def limit_loss(
     seen: AnchorDistributions, Q: float, temperature: float, *, negatives: Tensor | None = None
 ) -> Tensor:
-    """Lemma 2's limit of the unbiased loss, E log(1 + Q E_{p-} e^{(s - s+)/t}). negatives: [A, P]
-    in place of p-. Returns a scalar.
+    """Lemma 2's limit of the unbiased loss, E log(1 + Q E_{p-} e^{(s - s+)/t}). Returns a scalar.
+
+    negatives: [A, P], a distribution to use instead of p-.
     """
     p = seen.minus if negatives is None else negatives
     scores = seen.similarity / temperature
     mean = (p.log() + scores).logsumexp(-1, keepdim=True)
-    return (
-        seen.weight.unsqueeze(-1)
-        * seen.plus
-        * torch.nn.functional.softplus(math.log(Q) + mean - scores)
-    ).sum()
+    losses = torch.nn.functional.softplus(math.log(Q) + mean - scores)
+    return (seen.weight.unsqueeze(-1) * seen.plus * losses).sum()
 
 
 def eq9_terms(seen: AnchorDistributions, N: int, temperature: float) -> Tensor:
-    """The N + 1 signed terms of chuang2020, Eq. 9: the k-th has k negatives from p+ and N - k from
-    p. Their sum is the unbiased loss.
+    """The N + 1 signed terms of chuang2020, Eq. 9, whose sum is the unbiased loss. Returns [N + 1].
 
-    Returns [N + 1]. The terms grow like ((1 + tau+)/(1 - tau+))^N and cancel.
+    The k-th has k negatives from p+ and N - k from p. The terms grow like ((1 + tau+)/(1 - tau+))^N
+    and cancel.
     """
     tau = seen.tau_plus
     terms = []
     for k in range(N + 1):
         weight = math.comb(N, k) * (-tau) ** k / (1 - tau) ** N
-        terms.append(
-            weight * sampled_loss(seen, [(seen.plus, k), (seen.marginal, N - k)], temperature)
-        )
+        draws = [(seen.plus, k), (seen.marginal, N - k)]
+        terms.append(weight * sampled_loss(seen, draws, temperature))
     return torch.stack(terms)
 
 
 class Lemma1(NamedTuple):
-    """L_biased >= L_unbiased + second - third (chuang2020, Eq. 5). `printed` is the paper's third
-    term, e^{3/2} sqrt(pi/2N).
+    """L_biased >= L_unbiased + second - third (chuang2020, Eq. 5).
+
+    `printed` is the paper's third term, e^{3/2} sqrt(pi/2N).
     """
 
     biased: float
     unbiased: float
     second: float  # E[0 ^ log(E_{p+} e^{s/t} / E_{p-} e^{s/t})]
-    third: float  # (e^{2/t} - 1)/(2 sqrt N): ours, for every t
+    third: float  # (e^{2/t} - 1)/(2 sqrt N): derived here, for every t
     printed: float
 
 
@@ -166,23 +160,19 @@ def lemma1(seen: AnchorDistributions, N: int, temperature: float) -> Lemma1:
         float(sampled_loss(seen, [(p, N)], temperature)) for p in (seen.marginal, seen.minus)
     )
     second = float((seen.weight * ratio.clamp_max(0)).sum())
-    return Lemma1(
-        biased,
-        unbiased,
-        second,
-        theorem3_bound(N, None, 0.0, temperature),
-        theorem3_bound(N, None, 0.0, temperature, printed=True),
-    )
+    third = theorem3_bound(N, None, 0.0, temperature)
+    printed = theorem3_bound(N, None, 0.0, temperature, printed=True)
+    return Lemma1(biased, unbiased, second, third, printed)
 
 
 def theorem3_bound(
     N: int | None, M: int | None, tau_plus: float, temperature: float, *, printed: bool = False
 ) -> float:
-    """The right side of chuang2020, Theorem 3; N or M None is infinitely many.
+    """The right side of chuang2020, Theorem 3; None for N or M means infinitely many.
 
-    printed=True: e^{3/2} sqrt(pi/2) (1/sqrt N + tau+/sqrt M)/tau-, as the paper has it, whatever t
-    is. printed=False: (e^{2/t} - 1)/2 (1/sqrt N + tau+/sqrt M)/tau-, derived here. Both e^{s+/t}
-    and g are at least e^{-1/t}, so that the logarithm moves by at most e^{1/t} times what g moves;
+    printed=True: e^{3/2} sqrt(pi/2) (1/sqrt N + tau+/sqrt M)/tau-, as the paper has it, for every
+    t. printed=False: (e^{2/t} - 1)/2 (1/sqrt N + tau+/sqrt M)/tau-, derived here. Both e^{s+/t} and
+    g are at least e^{-1/t}, so that the logarithm moves by at most e^{1/t} times what g moves;
     flooring moves g no further from a true value above the floor; and a mean of n independent
     numbers in [e^{-1/t}, e^{1/t}] has standard deviation at most (e^{1/t} - e^{-1/t})/(2 sqrt n)
     (Popoviciu).
@@ -196,12 +186,10 @@ def _inverse_root(n: int | None) -> float:
 
 
 class EstimateError(NamedTuple):
-    """Of the debiased loss with finite samples, for one anchor: exact."""
+    """The error of the debiased loss with finite samples, for one anchor, exactly."""
 
     bias: float  # L_debiased^{N,M} - its limit: what Theorem 3 bounds
-    absolute: (
-        float  # mean absolute deviation of the loss from its limit: what the theorem's proof bounds
-    )
+    absolute: float  # mean absolute deviation of the loss from its limit: what the proof bounds
     floored: float  # chance that g is at its floor
 
 
@@ -216,18 +204,17 @@ def two_level_error(
     M: int | None,
     Q: float,
 ) -> EstimateError:
-    """Error of Eq. 16's g in the loss (Eq. 21) for an anchor that sees two similarities only: sums
-    over two binomials, nothing sampled.
+    """The error of the debiased loss (Eq. 16 and 21) for an anchor that sees only two similarities.
 
-    levels: (high, low) similarities in [-1, 1]; plus, minus: chance of the high one under p+ and
-    p-. N samples of p and M of p+, None for the exact mean; Q: the number that multiplies g (the
-    paper's N). The numerator's positive is independent of the M in g.
+    Sums over two binomials, nothing sampled. levels: (high, low) similarities in [-1, 1]; plus,
+    minus: chance of the high one under p+ and p-. N samples of p and M of p+, None for the exact
+    mean; Q: the number that multiplies g (the paper's N). The numerator's positive is independent
+    of the M in g.
     """
     high, low = (math.exp(s / temperature) for s in levels)
     marginal = tau_plus * plus + (1 - tau_plus) * minus
-    (means_u, p_u), (means_v, p_v) = (
-        (_binomial_mean(n, q, high, low)) for n, q in ((N, marginal), (M, plus))
-    )
+    means_u, p_u = _binomial_mean(N, marginal, high, low)
+    means_v, p_v = _binomial_mean(M, plus, high, low)
     raw = (means_u[:, None] - tau_plus * means_v[None, :]) / (1 - tau_plus)
     floor = math.exp(-1 / temperature)
     g, chance = np.maximum(raw, floor), p_u[:, None] * p_v[None, :]
@@ -253,20 +240,24 @@ def _binomial_mean(
 
 
 def uniform_mean(temperature: float | np.ndarray, dim: int) -> np.ndarray:
-    """E e^{s/t} for s the inner product with a uniform unit vector of R^dim: 0F1(dim/2; 1/(4 t^2))."""
+    """E e^{s/t} for s the inner product with a uniform unit vector of R^dim.
+
+    It is 0F1(dim/2; 1/(4 t^2)). temperature: a number or an array; returns its shape.
+    """
     return special.hyp0f1(dim / 2, 1 / (4 * np.asarray(temperature, dtype=np.float64) ** 2))
 
 
 def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
-    """The tau+ from which g is on its floor for aligned positives (s+ = 1), uniform negatives and N
-    -> infinity, in R^dim.
+    """The tau+ from which g is on its floor for aligned positives and uniform negatives, in R^dim.
+
+    s+ = 1 and N -> infinity. temperature: a number or an array; returns its shape.
     """
     t = np.asarray(temperature, dtype=np.float64)
     return (uniform_mean(t, dim) - np.exp(-1 / t)) / (np.exp(1 / t) - np.exp(-1 / t))
 
 
 class Prior(NamedTuple):
-    """An estimate of tau+, and the threshold whose scores it was read off."""
+    """An estimate of tau+, and the score threshold at which it was read."""
 
     tau_plus: float
     threshold: float
@@ -275,14 +266,13 @@ class Prior(NamedTuple):
 def class_prior(
     positive: Tensor, unlabelled: Tensor, *, delta: float = 0.1, gamma: float = 0.01
 ) -> Prior:
-    """tau+ from scores of positive and of unlabelled pairs: best bin estimation (Garg et al.,
-    NeurIPS 2021).
+    """Estimate tau+ from scores of positive and of unlabelled pairs by best bin estimation.
 
-    For any threshold c, P_p[s > c] >= tau+ P_{p+}[s > c], so each ratio of the two is an upper
-    bound of tau+, sharp where no true negative scores above c. The threshold is the one that
-    minimises the ratio plus (1 + gamma) times its deviation at confidence delta. positive: [m],
-    unlabelled: [n], the larger the more alike. An overestimate where p- reaches as high as p+ does.
-    ValueError if empty.
+    Source: Garg et al., NeurIPS 2021. For any threshold c, P_p[s > c] >= tau+ P_{p+}[s > c], so
+    each ratio of the two is an upper bound of tau+, sharp where no true negative scores above c.
+    The threshold minimises the ratio plus (1 + gamma) times its deviation at confidence delta.
+    positive: [m], unlabelled: [n], larger for more similar pairs. An overestimate where p- reaches
+    as high as p+ does. ValueError if either is empty.
     """
     if len(positive) == 0 or len(unlabelled) == 0:
         raise ValueError(
@@ -293,8 +283,8 @@ def class_prior(
     # share of scores >= c
     above_p = 1 - torch.searchsorted(positive, positive, right=False).double() / len(positive)
     above_u = 1 - torch.searchsorted(unlabelled, positive, right=False).double() / len(unlabelled)
-    deviation = math.sqrt(math.log(4 / delta) / (2 * len(unlabelled))) + math.sqrt(
-        math.log(4 / delta) / (2 * len(positive))
+    deviation = sum(
+        math.sqrt(math.log(4 / delta) / (2 * len(scores))) for scores in (unlabelled, positive)
     )
     best = int(((above_u + (1 + gamma) * deviation) / above_p).argmin())
     return Prior(min(1.0, float(above_u[best] / above_p[best])), float(positive[best]))

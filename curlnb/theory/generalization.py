@@ -1,13 +1,11 @@
-"""From a loss on samples to a loss on the distribution: Gen_M of arora2019 (Lemma A.2), and Section
-6 of chuang2020.
+"""From sample losses to population losses: Gen_M of arora2019, and Section 6 of chuang2020.
 
-Of the latter, Lemma 4 exactly on finite worlds, and the terms of Theorem 5.
-
-Worlds and representations are those of `theory`: rho [..., C], D [..., C, P], f [..., P, d] of any
-length, float64, leading dimensions are worlds of their own. A similarity is f(x).f(x') itself: unit
-vectors at temperature t are rows of length 1/sqrt(t). Natural logarithms. Equations of chuang2020
-bear their numbers in the arXiv source: 16, 21, 24, 25, 26 and 28 are 7, 8, 10, 11, 12 and 13 in
-print.
+arora2019: Lemma A.2. chuang2020: Lemma 4, exactly on finite worlds, and the terms of Theorem 5.
+Worlds and representations are those of `finite_worlds`: rho [..., C], D [..., C, P], f [..., P, d]
+of any length, float64; leading dimensions are independent worlds. A similarity is f(x).f(x')
+itself: unit vectors at temperature t are rows of length 1/sqrt(t). Natural logarithms. Equations of
+chuang2020 bear their numbers in the arXiv source: 16, 21, 24, 25, 26 and 28 are 7, 8, 10, 11, 12
+and 13 in print.
 """
 
 from __future__ import annotations
@@ -32,12 +30,11 @@ MOST_TASKS = 5000
 
 
 def loss_constants(kind: str, radius: float, k: int = 1) -> tuple[float, float]:
-    """(eta, B) of arora2019, Lemma A.2: the Lipschitz constant of l in the Euclidean norm, and its
-    largest value.
+    """(eta, B) of arora2019, Lemma A.2: the loss's Lipschitz constant and its largest value.
 
-    Differences of scores lie in [-2 R^2, 2 R^2]. Hinge: eta = 1, B = 1 + 2 R^2.
-    Logistic: eta = 1/ln 2 (the paper says 1, which holds for the natural logarithm), B = log2(1 + k
-    e^{2 R^2}).
+    The norm is Euclidean, and differences of scores lie in [-2 R^2, 2 R^2], with R = radius. Hinge:
+    eta = 1, B = 1 + 2 R^2. Logistic: eta = 1/ln 2 (the paper says 1, which holds for the natural
+    logarithm), B = log2(1 + k e^{2 R^2}). ValueError for an unknown kind.
     """
     check_kind(kind)
     if kind == "hinge":
@@ -65,25 +62,23 @@ def generalization_bound(
     L_un(f_hat) <= L_un(f) + complexity + deviation + hoeffding for all f, with probability at least
     1 - delta, where
     - complexity = 2 sqrt(2) sqrt(6 k) eta R R_S(F) / M: the 2 is Eq. 17's, sqrt(2) Theorem A.3's
-      (vector contraction),
-      sqrt(6 k) R the bound on the Jacobian of the scores, eta the Lipschitz constant of the loss
-      (`loss_constants`);
+      (vector contraction), sqrt(6 k) R the bound on the Jacobian of the scores, eta the Lipschitz
+      constant of the loss (`loss_constants`);
     - deviation = 3 B sqrt(log(4/delta) / 2M): Eq. 17 at confidence delta/2, rescaled from [0, 1] to
       [0, B];
     - hoeffding = B sqrt(log(2/delta) / 2M): for the best f, at confidence delta/2 (the paper prints
       3 B, which is more than needed).
 
     rademacher: R_S(F) over the (k + 2) M points of S and all d coordinates, as a sum (Eq. 16).
-    samples: M. radius: R. delta in (0, 1).
+    samples: M. radius: R. delta in (0, 1), else ValueError.
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
     eta, largest = loss_constants(kind, radius, k)
     complexity = 2 * math.sqrt(2) * math.sqrt(6 * k) * eta * radius * rademacher / samples
     deviation = 3 * largest * math.sqrt(math.log(4 / delta) / (2 * samples))
-    return GeneralizationBound(
-        complexity, deviation, largest * math.sqrt(math.log(2 / delta) / (2 * samples))
-    )
+    hoeffding = largest * math.sqrt(math.log(2 / delta) / (2 * samples))
+    return GeneralizationBound(complexity, deviation, hoeffding)
 
 
 def rademacher_average(
@@ -94,28 +89,26 @@ def rademacher_average(
     generator: torch.Generator,
     draws: int = 1000,
 ) -> tuple[float, float]:
-    """R_S(F) = E_sigma sup_f <sigma, f|S> (arora2019, Section 4.1), a sum over points and
-    coordinates, not divided by them.
+    """R_S(F) = E_sigma sup_f <sigma, f|S>, a sum over points and coordinates.
 
-    supremum: signs [draws, points, dim] -> [draws], the largest inner product that a member of F
-    reaches. Returns the Monte Carlo estimate and its standard error.
+    Source: arora2019, Section 4.1; it is not divided by the number of points. supremum: signs
+    [draws, points, dim] -> [draws], the largest inner product that a member of F reaches. Returns
+    the Monte Carlo estimate and its standard error.
     """
     shape = (draws, points, dim)
-    signs = (
-        2 * torch.randint(0, 2, shape, generator=generator, device=generator.device).double() - 1
-    )
-    values = supremum(signs)
+    bits = torch.randint(0, 2, shape, generator=generator, device=generator.device)
+    values = supremum(2 * bits.double() - 1)
     return float(values.mean()), float(values.std() / math.sqrt(draws))
 
 
 def linear_supremum(
     inputs: Tensor, norm: str = "frobenius", radius: float = 1.0
 ) -> Callable[[Tensor], Tensor]:
-    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form: the dual norm of
-    sum_j sigma_j x_j^T.
+    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form.
 
-    inputs: [points, p]. norm: "frobenius" (its own dual) or "spectral" (its dual is the nuclear
-    norm). With dim = 1 both are the class G = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
+    It is the dual norm of sum_j sigma_j x_j^T. inputs: [points, p]. norm: "frobenius" (self-dual)
+    or "spectral" (its dual is the nuclear norm), else ValueError. With dim = 1 both are the class G
+    = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
     """
     if norm not in ("frobenius", "spectral"):
         raise ValueError(f"norm {norm!r} is unknown: use 'frobenius' or 'spectral'")
@@ -129,13 +122,12 @@ def linear_supremum(
 def negative_mean(
     world: World, f: Tensor, *, tau_plus: float | None = None, floor: float = 0.0
 ) -> Tensor:
-    """log of the mean of e^{f(x).f(x')} over the negatives x' of an anchor x of class c, for all of
-    them: [..., P, C].
+    """log of the mean of e^{f(x).f(x')} over the negatives x' of an anchor x of class c.
 
-    tau_plus=None: over p_x^-, the other classes in proportion to rho. A number in [0, 1): what Eq.
-    16 tends to that assumes this prior for every class, max{(E_p - tau+ E_{p+}) / tau-, floor}: the
-    truth where each rho_c is tau_plus, the marginal's mean, bias and all, at 0. ValueError for
-    tau_plus out of range.
+    Returns [..., P, C]. tau_plus=None: over p_x^-, the other classes in proportion to rho. A number
+    in [0, 1): the limit of Eq. 16 with this prior for every class, max{(E_p - tau+ E_{p+}) / tau-,
+    floor}: the true mean where each rho_c is tau_plus, and the marginal's mean, with all its bias,
+    at 0. ValueError for tau_plus out of range.
     """
     check_representation(world, f)
     log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
@@ -161,11 +153,10 @@ def negative_mean(
 def debiased_loss(
     world: World, f: Tensor, N: float, *, tau_plus: float | None = None, floor: float = 0.0
 ) -> Tensor:
-    """The debiased loss of infinitely many samples, E log(1 + N g(x) e^{-f(x).f(x+)}) with g of
-    `negative_mean`. Returns [...].
+    """The debiased loss of infinitely many samples, E log(1 + N g(x) e^{-f(x).f(x+)}), [...].
 
-    With tau_plus=None it is Lemma 4's right side, and Lemma 2's limit of the unbiased loss. N > 0:
-    the weight of the negatives.
+    g is that of `negative_mean`. With tau_plus=None it is Lemma 4's right side, and Lemma 2's limit
+    of the unbiased loss. N > 0: the weight of the negatives, else ValueError.
     """
     if not N > 0:
         raise ValueError(f"N is {N}: the weight of the negatives is positive")
@@ -187,8 +178,10 @@ def _tasks(classes: int, K: int) -> Tensor:
 
 
 def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
-    """L_Sup^mu: softmax cross-entropy of the mean classifier, over all tasks of K classes alike,
-    classes within a task alike. -> [...].
+    """L_Sup^mu: softmax cross-entropy of the mean classifier over all tasks of K classes. -> [...].
+
+    Tasks are equally likely, and so are the classes within a task. ValueError for K outside 2..C
+    and for more than 5,000 tasks.
     """
     check_representation(world, f)
     tasks = _tasks(world.D.shape[-2], K).to(f.device)
@@ -198,8 +191,9 @@ def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
 
 
 def softmax_classifier_loss(world: World, f: Tensor, K: int) -> float:
-    """L_Sup (Eq. 24 and 25): the same with the best W of each task, found by L-BFGS, which stays
-    above it by about 1e-6; for one world.
+    """L_Sup (Eq. 24 and 25): the softmax cross-entropy of the best W of each task, for one world.
+
+    L-BFGS finds W and stays above the infimum by about 1e-6. Errors as `mean_classifier_loss`.
     """
     check_representation(world, f)
     points, D = f.detach().cpu().double().numpy(), world.D.detach().cpu().double().numpy()
@@ -218,25 +212,20 @@ def _best_softmax(points: np.ndarray, mass: np.ndarray) -> float:
         return float((mass * (log_sum - logits)).sum()), (slope @ points).ravel()
 
     start = mass @ points / mass.sum(1, keepdims=True)
-    found = minimize(
-        objective,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 2000, "gtol": 1e-8, "ftol": 1e-14},
-    )
+    options = {"maxiter": 2000, "gtol": 1e-8, "ftol": 1e-14}
+    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=options)
     return float(found.fun)
 
 
 def lemma4_factor(rho: Tensor, N: float, K: int) -> float:
-    """The factor r in L_Sup^mu <= r L~_Debiased^N for all D and f, derived here; Lemma 4 is the
-    case r = 1: equal rho and N >= K - 1.
+    """The factor r in L_Sup^mu <= r L~_Debiased^N for all D and f, derived here.
 
-    rho: [C]. With A the mean over p_x^- of e^{f(x).(mu_c' - mu_c)}, Jensen gives L~ >= sum_c rho_c
-    E log(1 + N A). The mean classifier's loss is at most the mean over c of E log(1 + (K - 1) A'),
-    with A' the same mean over classes alike. Now A' <= k_c A for k_c = max_{c' != c} (1 - rho_c) /
-    ((C - 1) rho_c'), log(1 + a s) <= max(1, a) log(1 + s), and 1/C = rho_c / (C rho_c). Hence r =
-    max_c max{1, k_c (K - 1)/N} / (C rho_c).
+    Lemma 4 is the case r = 1: equal rho and N >= K - 1. rho: [C]. With A the mean over p_x^- of
+    e^{f(x).(mu_c' - mu_c)}, Jensen gives L~ >= sum_c rho_c E log(1 + N A). The mean classifier's
+    loss is at most the mean over c of E log(1 + (K - 1) A'), with A' the same mean over equally
+    likely classes. Now A' <= k_c A for k_c = max_{c' != c} (1 - rho_c) / ((C - 1) rho_c'), log(1 +
+    a s) <= max(1, a) log(1 + s), and 1/C = rho_c / (C rho_c). Hence r = max_c max{1, k_c (K - 1)/N}
+    / (C rho_c).
     """
     classes = len(rho)
     worst = 0.0
@@ -248,19 +237,19 @@ def lemma4_factor(rho: Tensor, N: float, K: int) -> float:
 
 
 def geometric(classes: int, ratio: float) -> Tensor:
-    """Class probabilities [C] in geometric progression, the first `ratio` times the last, as
-    `datasets.long_tail` makes them.
+    """Class probabilities [C] in geometric progression, the first `ratio` times the last.
+
+    `datasets.long_tail` makes such sets.
     """
     shares = ratio ** (-torch.arange(classes, dtype=torch.float64) / (classes - 1))
     return shares / shares.sum()
 
 
 def simplex(classes: int, similarity: float) -> tuple[World, Tensor]:
-    """The collapsed world: a point a class, equally likely, f the C corners of a regular simplex
-    with f(x).f(x) = similarity.
+    """The collapsed world: one point per class, equally likely, mapped to a regular simplex.
 
-    Both of Jensen's inequalities are equalities here, and Lemma 4 one at N = K - 1. Returns the
-    world and f [C, C].
+    f are its C corners, with f(x).f(x) = similarity. Both of Jensen's inequalities are equalities
+    here, and Lemma 4 is one at N = K - 1. Returns the world and f [C, C].
     """
     eye = torch.eye(classes, dtype=torch.float64)
     f = (eye - 1 / classes) * math.sqrt(similarity * classes / (classes - 1))
@@ -271,8 +260,10 @@ def simplex(classes: int, similarity: float) -> tuple[World, Tensor]:
 
 
 class Terms(NamedTuple):
-    """What Theorem 5 adds to the empirical debiased loss, in nats: too few negatives, too few
-    positives, two for too few data.
+    """What Theorem 5 adds to the empirical debiased loss, in nats.
+
+    negatives, positives: for too few negatives and positives; complexity, deviation: for too few
+    data.
     """
 
     negatives: float
@@ -286,8 +277,9 @@ class Terms(NamedTuple):
 
 
 def printed_lambda(N: int, M: int, tau_plus: float) -> float:
-    """lambda = sqrt((M/N + 1)/tau-^2 + tau+^2 (N/M + 1)) of Theorem 5; the same as sqrt((N + M)
-    (1/(N tau-^2) + tau+^2/M)).
+    """lambda = sqrt((M/N + 1)/tau-^2 + tau+^2 (N/M + 1)) of Theorem 5.
+
+    The same as sqrt((N + M) (1/(N tau-^2) + tau+^2/M)).
     """
     return math.sqrt((M / N + 1) / (1 - tau_plus) ** 2 + tau_plus**2 * (N / M + 1))
 
@@ -300,42 +292,37 @@ def printed_B(N: int, tau_plus: float) -> float:
 def printed_terms(
     N: int, M: int, T: int, tau_plus: float, rademacher: float, *, delta: float = 0.05
 ) -> Terms:
-    """The four quantities inside the O() of Theorem 5. Their factors are not stated, so that their
-    sum bounds nothing.
+    """The four quantities inside the O() of Theorem 5, without their factors.
 
-    rademacher: R_S(F), over the (N + M + 2) T points and all coordinates, as a sum (Eq. 26).
+    The paper does not state the factors, so the sum bounds nothing. rademacher: R_S(F), over the (N
+    + M + 2) T points and all coordinates, as a sum (Eq. 26).
     """
     deviation = printed_B(N, tau_plus) * math.sqrt(math.log(1 / delta) / T)
     complexity = printed_lambda(N, M, tau_plus) * rademacher / T
-    return Terms(
-        1 / ((1 - tau_plus) * math.sqrt(N)),
-        tau_plus / ((1 - tau_plus) * math.sqrt(M)),
-        complexity,
-        deviation,
-    )
+    negatives = 1 / ((1 - tau_plus) * math.sqrt(N))
+    positives = tau_plus / ((1 - tau_plus) * math.sqrt(M))
+    return Terms(negatives, positives, complexity, deviation)
 
 
 def loss_range(N: int, tau_plus: float, temperature: float) -> tuple[float, float]:
-    """Smallest and largest loss of one sample (Eq. 16 and 21, unit vectors), both attained: what B
-    should be the difference of.
+    """The smallest and largest loss of one sample (Eq. 16 and 21, unit vectors), both attained.
 
-    The smallest has s+ = 1 and g on its floor; the largest s+ = -1, s = 1 for all unlabelled
-    samples and -1 for all v.
+    B should be their difference. The smallest has s+ = 1 and g on its floor; the largest s+ = -1, s
+    = 1 for all unlabelled samples and -1 for all v.
     """
     high = (math.exp(2 / temperature) - tau_plus) / (1 - tau_plus)
     return math.log1p(N * math.exp(-2 / temperature)), math.log1p(N * high)
 
 
 def lipschitz(N: int, M: int, tau_plus: float, temperature: float) -> float:
-    """A Lipschitz constant of one sample's loss in all N + M + 2 embeddings jointly (Euclidean
-    norm, unit ball), derived here.
+    """A Lipschitz constant of one sample's loss in all N + M + 2 embeddings jointly, derived here.
 
-    With D = e^{s+/t} + N g >= (N + 1) e^{-1/t}, the derivatives in s+, s_i and s_j, times t, are w
-    = N g/D <= 1, a_i = e^{s_i/t}/(tau- D) and b_j = tau+ N e^{s_j/t}/(tau- M D), the last two 0 on
-    the floor. So sum b <= beta = (tau+/tau-) e^{2/t}, sum a = w + sum b, each a_i <= alpha =
-    e^{2/t}/(tau- (N + 1)), each b_j <= beta/M. The anchor's own gradient is at most the sum of
-    their sizes, 2 + 2 beta; the others' together at most the root of their squares, 1 + (1 + beta)
-    min(alpha, 1 + beta) + beta^2/M.
+    The norm is Euclidean, on the unit ball. With D = e^{s+/t} + N g >= (N + 1) e^{-1/t}, the
+    derivatives in s+, s_i and s_j, times t, are w = N g/D <= 1, a_i = e^{s_i/t}/(tau- D) and b_j =
+    tau+ N e^{s_j/t}/(tau- M D), the last two 0 on the floor. So sum b <= beta = (tau+/tau-)
+    e^{2/t}, sum a = w + sum b, each a_i <= alpha = e^{2/t}/(tau- (N + 1)), each b_j <= beta/M. The
+    anchor's own gradient is at most the sum of their sizes, 2 + 2 beta; the others' together at
+    most the root of their squares, 1 + (1 + beta) min(alpha, 1 + beta) + beta^2/M.
     """
     beta = tau_plus / (1 - tau_plus) * math.exp(2 / temperature)
     alpha = min(math.exp(2 / temperature) / ((1 - tau_plus) * (N + 1)), 1 + beta)
@@ -352,14 +339,13 @@ def derived_terms(
     *,
     delta: float = 0.05,
 ) -> Terms:
-    """Theorem 5 with constants, derived here: L_Sup(f^) <= L_Debiased^{N,M}(f) + the total for all
-    f, with probability 1 - delta.
+    """Theorem 5 with constants, derived here: L_Sup(f^) <= L_Debiased^{N,M}(f) + the total.
 
-    For equal classes, N >= K - 1, unit vectors and temperature t. Lemma 4; Theorem 3 with
-    `debiasing.theorem3_bound`'s constant (e^{2/t} - 1)/2; then as in arora2019, Lemma A.2
-    (`generalization_bound`): 2 sqrt(2) L R_S/T by vector contraction, L of `lipschitz`, (3
-    sqrt(log(4/delta)/2T) + sqrt(log(2/delta)/2T)) times the range of the loss. ValueError for delta
-    outside (0, 1).
+    For all f, with probability 1 - delta; for equal classes, N >= K - 1, unit vectors and
+    temperature t. The proof: Lemma 4; Theorem 3 with `debiasing.theorem3_bound`'s constant (e^{2/t}
+    - 1)/2; then as in arora2019, Lemma A.2 (`generalization_bound`): 2 sqrt(2) L R_S/T by vector
+    contraction, L of `lipschitz`, and (3 sqrt(log(4/delta)/2T) + sqrt(log(2/delta)/2T)) times the
+    range of the loss. ValueError for delta outside (0, 1).
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
@@ -373,8 +359,9 @@ def derived_terms(
 
 
 def linear_rademacher(N: int, M: int, T: int, dim: int) -> float:
-    """R_S(F) <= sqrt(d (N + M + 2) T) for F the linear maps into R^dim of Frobenius norm at most 1,
-    on inputs in the unit ball (Jensen).
+    """The bound sqrt(d (N + M + 2) T) on R_S(F) for linear maps into R^dim (Jensen).
+
+    F are those of Frobenius norm at most 1, on inputs in the unit ball.
     """
     return math.sqrt(dim * (N + M + 2) * T)
 
@@ -382,8 +369,9 @@ def linear_rademacher(N: int, M: int, T: int, dim: int) -> float:
 def tuple_loss(
     x: Tensor, positive: Tensor, u: Tensor, v: Tensor, *, tau_plus: float, temperature: float
 ) -> Tensor:
-    """The loss of one sample of Theorem 5's S (Eq. 16 and 21), of embedded points: x, positive
-    [..., d], u [..., N, d], v [..., M, d].
+    """The loss of one sample of Theorem 5's S (Eq. 16 and 21), from its embedded points.
+
+    x, positive: [..., d]; u: [..., N, d]; v: [..., M, d]. Returns [...].
     """
     s_pos = (x * positive).sum(-1) / temperature
     u_mean, v_mean = (

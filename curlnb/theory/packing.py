@@ -1,10 +1,10 @@
-"""Optimal embeddings against worst-case negatives, and what they guarantee (robinson2021, Section
-4.2 and Appendices A.2, A.3).
+"""Optimal embeddings against worst-case negatives, and what they guarantee (robinson2021).
 
-Eq. 7 places a vector for each class on a sphere so that the mean squared distance to the nearest
-other class is as large as possible. Tammes' problem makes the *least* distance as large as
-possible. `maximise` solves both by sequential quadratic programming from random starts; `descend`
-never sees either: it minimises the loss L*_inf over free embeddings.
+Source: Section 4.2 and Appendices A.2, A.3. Eq. 7 places a vector for each class on a sphere so
+that the mean squared distance to the nearest other class is as large as possible. Tammes' problem
+makes the *least* distance as large as possible. `maximise` solves both by sequential quadratic
+programming from random starts; `descend` never sees either: it minimises the loss L*_inf over free
+embeddings.
 
 Unit vectors throughout: with the paper's radius 1/t, squared distances are 1/t^2 times these.
 """
@@ -48,8 +48,9 @@ def tammes_distance(classes: int) -> float:
 
 
 def nearest_squared(v: Tensor) -> Tensor:
-    """min_{c' != c} ||v_c - v_c'||^2 for each class c. v: [..., C, d] unit vectors, C >= 2. Returns
-    [..., C].
+    """The squared distance to the nearest other class, min_{c' != c} ||v_c - v_c'||^2, for each c.
+
+    v: [..., C, d] unit vectors. Returns [..., C]. ValueError for C < 2.
     """
     if v.shape[-2] < 2:
         raise ValueError(f"{v.shape[-2]} vector has no neighbour: use 2 or more")
@@ -58,8 +59,9 @@ def nearest_squared(v: Tensor) -> Tensor:
 
 
 class Packing(NamedTuple):
-    """vectors: [C, d]; value: of the objective; values: [starts], what each start reached, best
-    first.
+    """A solution of `maximise`.
+
+    vectors: [C, d]; value: of the objective; values: [starts], what each start reached, best first.
     """
 
     vectors: Tensor
@@ -70,14 +72,13 @@ class Packing(NamedTuple):
 def maximise(
     rho: Tensor, d: int, *, starts: int, generator: torch.Generator, least: bool = False
 ) -> Packing:
-    """Eq. 7, max sum_c rho(c) min_{c' != c} ||v_c - v_c'||^2 over unit vectors; or with `least`
-    Tammes' max min ||v_c - v_c'||^2.
+    """Eq. 7, max sum_c rho(c) min_{c' != c} ||v_c - v_c'||^2 over unit vectors; or Tammes' problem.
 
-    rho: [C]. Sequential quadratic programming on v and the radii r_c <= ||v_c - v_c'||^2, which
-    makes the minimum smooth, from `starts` random starts (half of them with two classes on one
-    place: where merging pays, it is a kink that a random start rarely meets). Local optima abound:
-    what is found is a lower bound, and `values` shows how often. ValueError for less than two
-    classes or d < 2.
+    least: True for Tammes' max min ||v_c - v_c'||^2. rho: [C]. Sequential quadratic programming on
+    v and the radii r_c <= ||v_c - v_c'||^2, which makes the minimum smooth, from `starts` random
+    starts (half of them with two classes on one place: where merging pays, it is a kink that a
+    random start rarely meets). Local optima abound: the solution is a lower bound, and `values`
+    shows how often it was reached. ValueError for fewer than two classes or d < 2.
     """
     C = len(rho)
     if C < 2 or d < 2 or starts < 1:
@@ -128,9 +129,13 @@ def maximise(
         begin = np.concatenate([v.ravel(), radii(v)])
         begin[n:] = begin[n:].min() if least else begin[n:]
         found = minimize(
-            lambda z: float(gradient @ z), begin, jac=lambda z: gradient, constraints=constraints, method="SLSQP",
+            lambda z: float(gradient @ z),
+            begin,
+            jac=lambda z: gradient,
+            constraints=constraints,
+            method="SLSQP",
             options={"maxiter": 400, "ftol": 1e-13},
-        )  # fmt: skip
+        )
         v = vectors(found.x)
         v = v / np.linalg.norm(v, axis=1, keepdims=True)
         # feasible: measured again on the sphere
@@ -141,8 +146,9 @@ def maximise(
 
 
 def worst_loss(world: LabelledWorld, f: Tensor, t: float = 1.0, beta: float = math.inf) -> Tensor:
-    """L_inf(f, q_beta^-) = -E s+/t + E log E_{q_beta^-} e^{s/t} (Eq. 6), at beta = inf L*_inf(f).
-    f: [..., P, d] unit. -> [...].
+    """L_inf(f, q_beta^-) = -E s+/t + E log E_{q_beta^-} e^{s/t} (Eq. 6). Returns [...].
+
+    At beta = inf it is L*_inf(f). f: [..., P, d] unit vectors.
     """
     u = f @ f.mT / t
     return (world.p * (hardest_mean(world, u, beta) - (world.positives * u).sum(-1))).sum(-1)
@@ -162,15 +168,13 @@ def descend(
     generator: torch.Generator,
     hardest: float = 3e4,
 ) -> Tensor:
-    """Minimise L*_inf over free embeddings of the points (t = 1) by Adam, `starts` at once. Returns
-    f [starts, P, d], best first.
+    """Minimise L*_inf over free embeddings of the points (t = 1) by Adam, `starts` at once.
 
-    The hardest negative is a kink; Proposition 3 smooths it: beta grows geometrically from 3 to
-    `hardest` while the step shrinks.
+    Returns f [starts, P, d], best first. The hardest negative is a kink; Proposition 3 smooths it:
+    beta grows geometrically from 3 to `hardest` while the step shrinks.
     """
-    z = torch.randn(
-        starts, len(world.p), d, generator=generator, dtype=torch.float64
-    ).requires_grad_()
+    shape = (starts, len(world.p), d)
+    z = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     optimiser = torch.optim.Adam([z], lr=0.1, betas=(0.8, 0.98))
     for step in range(steps):
         done = step / max(1, steps - 1)
@@ -187,22 +191,22 @@ def descend(
 
 
 def medoids(world: LabelledWorld, f: Tensor) -> Tensor:
-    """v_c = f(x_c), x_c the point with the least mean squared distance to its class c (proof of
-    Theorem 8). f: [P, d] -> [C, d].
+    """v_c = f(x_c), with x_c the point of least mean squared distance to its class c.
+
+    Source: proof of Theorem 8. f: [P, d] -> [C, d].
     """
-    # [P], E ||f(x) - f(x')||^2 over x' of the class
+    # E ||f(x) - f(x')||^2 over x' of the class, [P]
     distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(-1)
-    classes = world.labels.unique()
-    return torch.stack(
-        [f[distance.masked_fill(world.labels != c, math.inf).argmin()] for c in classes]
-    )
+    others = world.labels != world.labels.unique()[:, None]  # [C, P]
+    return f[distance.expand(others.shape).masked_fill(others, math.inf).argmin(1)]
 
 
 def nearest_neighbour_error(
     world: LabelledWorld, f: Tensor, v: Tensor, *, tolerance: float = 1e-12
 ) -> float:
-    """P(argmin_c ||f(x) - v_c|| is not h(x)), ties against us, as "broken arbitrarily" allows. f:
-    [P, d], v: [C, d] in label order.
+    """P(argmin_c ||f(x) - v_c|| is not h(x)), with ties counted as errors.
+
+    The paper lets them be "broken arbitrarily". f: [P, d], v: [C, d] in label order.
     """
     own = (world.labels[:, None] == world.labels.unique()).double()  # [P, C]
     score = f @ v.T
@@ -211,13 +215,9 @@ def nearest_neighbour_error(
 
 
 class Bounds(NamedTuple):
-    """Right sides for the error of the 1-NN classifier; at most 1 where they say something, inf
-    where the proof says nothing.
-    """
+    """Upper bounds on the error of the 1-NN classifier; inf where the proof gives none."""
 
-    printed: (
-        float  # 8 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps)^2, whatever the sign of what is squared
-    )
+    printed: float  # 8 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps)^2, for either sign of the base
     proved: float  # 16 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps), where positive
     # 16 eps / (xi^2 - 2 |C| sqrt(eps) / t), from the sharper Lemma 10, for eps <= 1/(4 t^2), where
     # positive
@@ -225,31 +225,29 @@ class Bounds(NamedTuple):
 
 
 def theorem_5(excess: float, xi: float, classes: float, t: float = 1.0) -> Bounds:
-    """Theorem 5/8's bound as printed, as its proof gives it, and with Lemma 10 sharpened. excess:
-    eps >= 0.
+    """Theorem 5/8's bound as printed, as its proof gives it, and with Lemma 10 sharpened.
 
-    xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t. classes: |C|, or
-    1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A <= eps the
-    alignment loss, at most 2 sqrt(eps) / t for small eps.
+    excess: eps >= 0. xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t.
+    classes: |C|, or 1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A
+    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps. ValueError for negative excess
+    or xi.
     """
     if excess < 0 or xi < 0:
         raise ValueError(f"the excess risk and xi are at least 0, not {excess} and {xi}")
     room = xi**2 - 2 * classes * (1 + 1 / t) * math.sqrt(excess)
     more = xi**2 - 2 * classes / t * math.sqrt(excess) if excess <= 1 / (4 * t**2) else -1.0
     printed = 8 * excess / room**2 if room else math.inf
-    return Bounds(
-        printed,
-        16 * excess / room if room > 0 else math.inf,
-        16 * excess / more if more > 0 else math.inf,
-    )
+    proved, derived = (16 * excess / each if each > 0 else math.inf for each in (room, more))
+    return Bounds(printed, proved, derived)
 
 
 # Lemma 11
 
 
 class Spread(NamedTuple):
-    """Lemma 11 on a finite world, sphere of radius 1/t: X = e^{f(x).f(v)}, x ~ p, v ~ q_beta^+. All
-    0-dim.
+    """Lemma 11 on a finite world, sphere of radius 1/t. All 0-dim.
+
+    X = e^{f(x).f(v)}, x ~ p, v ~ q_beta^+.
     """
 
     variance: Tensor  # Var(X)
@@ -261,8 +259,9 @@ class Spread(NamedTuple):
 
 
 def positive_spread(world: LabelledWorld, f: Tensor, t: float, beta: float) -> Spread:
-    """The quantities of robinson2021, Lemma 11, for unit vectors f [P, d], put on the sphere of
-    radius 1/t.
+    """The quantities of robinson2021, Lemma 11, for unit vectors on the sphere of radius 1/t.
+
+    f: [P, d] unit vectors, which are scaled.
     """
     u = f @ f.mT / t**2
     log_q = (beta * u + world.p.log()).masked_fill(~world.same, -math.inf)
@@ -272,14 +271,14 @@ def positive_spread(world: LabelledWorld, f: Tensor, t: float, beta: float) -> S
     variance = (world.p * square).sum() - (world.p * mean).sum() ** 2
     a, b = u.unsqueeze(-1), u.unsqueeze(-2)
     pairs = world.same.unsqueeze(-1) & world.same.unsqueeze(-2) & ((a - b).abs() > 1e-9)
-    step = torch.where(
-        pairs, ((a.exp() - b.exp()) / torch.where(pairs, a - b, 1.0)).square(), 0.0
-    ).max()
+    slope = (a.exp() - b.exp()) / torch.where(pairs, a - b, 1.0)
+    step = torch.where(pairs, slope.square(), 0.0).max()
     return Spread(variance, within, step, alignment(world, f) / t**2)
 
 
 def positive_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """E_{q_beta^+} e^u for each anchor, [..., P]; with M = 1 positive the estimate is e^{u+}, whose
-    mean is that at beta = 0.
+    """E_{q_beta^+} e^u for each anchor, [..., P].
+
+    With M = 1 positive the estimate is e^{u+}, whose mean is the value at beta = 0.
     """
     return log_tilted_mean(u, world.positives, beta).exp()

@@ -1,12 +1,11 @@
-"""The worst-case limit of hard negative sampling (robinson2021, Section 4.1 and Appendix A.1),
-exactly, on finite worlds.
+"""The worst-case limit of hard negative sampling on finite worlds, exactly.
 
-A world here has P points with probabilities p and one label each, as in the paper: h(x) is the
-class of x. Everything is a function of the scaled similarities u = s/t [..., P, P] of anchors
-(rows) and points (columns): s/t with unit vectors, as in `losses`, or s/t^2 with the paper's sphere
-of radius 1/t, by which the paper's own steps can be checked. Means of e^u are returned as
-logarithms, so that beta may be large; beta = math.inf is the limit itself. All of it is
-differentiable in u.
+Source: robinson2021, Section 4.1 and Appendix A.1. A world here has P points with probabilities p
+and one label each, as in the paper: h(x) is the class of x. Everything is a function of the scaled
+similarities u = s/t [..., P, P] of anchors (rows) and points (columns): s/t with unit vectors, as
+in `losses`, or s/t^2 with the paper's sphere of radius 1/t, by which the paper's own steps can be
+checked. Means of e^u are returned as logarithms, so that beta may be large; beta = math.inf is the
+limit itself. Everything is differentiable in u.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabelledWorld:
-    """A finite world. p: [P] probabilities > 0; labels: int [P]. ValueError if they do not fit, or
-    if all labels are the same.
+    """A finite world whose points have one label each. p: [P] probabilities > 0; labels: int [P].
+
+    ValueError if they do not fit, or if all labels are the same.
     """
 
     p: Tensor
@@ -53,7 +53,7 @@ class LabelledWorld:
 
     @property
     def positives(self) -> Tensor:
-        """p_x^+, the distribution of x+ given each x, [P, P]. The point itself is one of its class."""
+        """p_x^+, the distribution of x+ given each x, [P, P]; the point itself is included."""
         return self.same * self.p / self.tau_plus[:, None]
 
     @property
@@ -63,7 +63,7 @@ class LabelledWorld:
 
 
 def uniform_world(classes: int, points: int) -> LabelledWorld:
-    """`points` points in each of `classes` classes, all equally likely, ordered by class; float64."""
+    """`points` equally likely points in each of `classes` classes, ordered by class; float64."""
     count = classes * points
     return LabelledWorld(
         torch.full((count,), 1 / count, dtype=torch.float64),
@@ -72,11 +72,11 @@ def uniform_world(classes: int, points: int) -> LabelledWorld:
 
 
 def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
-    """log E e^u under the distribution proportional to e^{beta u} weights, over the last dimension;
-    its maximum at beta = inf.
+    """log E e^u under the distribution proportional to e^{beta u} weights, over the last dimension.
 
-    u: [..., P, P]; weights: [P, P] >= 0, a row for each anchor. Returns [..., P]. With phi(beta) =
-    log E_w e^{beta u} this is phi(beta + 1) - phi(beta), which grows with beta since phi is convex.
+    At beta = inf it is the maximum of u. u: [..., P, P]; weights: [P, P] >= 0, a row for each
+    anchor. Returns [..., P]. With phi(beta) = log E_w e^{beta u} this is phi(beta + 1) - phi(beta),
+    which grows with beta since phi is convex. ValueError for a negative beta.
     """
     if beta < 0:
         raise ValueError(f"beta must be at least 0, not {beta}")
@@ -88,48 +88,44 @@ def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
 
 
 def hardest_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """log E_{q_beta^-} e^u (robinson2021, Section 3.1), [..., P]: the true, label-conditioned
-    distribution. beta = inf: M(x).
+    """log E_{q_beta^-} e^u (robinson2021, Section 3.1), [..., P]; at beta = inf M(x).
+
+    q_beta^- is the true, label-conditioned distribution.
     """
     return log_tilted_mean(u, world.negatives, beta)
 
 
 def equation_4_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """The (E_{q_beta} e^u - tau+ E_{q_beta^+} e^u) / tau- of robinson2021's Eq. 4, [..., P],
-    without a floor; not a logarithm.
+    """The mean (E_{q_beta} e^u - tau+ E_{q_beta^+} e^u) / tau- of robinson2021's Eq. 4, [..., P].
 
-    Each anchor has the tau+ of its own class. beta = inf gives the limit: e^m if the nearest point
-    of the anchor's class, at m, is nearer than any other, which it is where the anchor counts among
-    the points; otherwise e^M + (tau+/tau-)(e^M - e^m). Neither is below e^M.
+    It has no floor and is not a logarithm. Each anchor has the tau+ of its own class. beta = inf
+    gives the limit: e^m if the nearest point of the anchor's class, at m, is nearer than any other,
+    which it is where the anchor counts among the points; otherwise e^M + (tau+/tau-)(e^M - e^m).
+    Neither is below e^M.
     """
     everywhere = world.p.expand_as(world.same)
     tau = world.tau_plus
+    own = log_tilted_mean(u, world.positives, beta)
     if not math.isinf(beta):
-        return (
-            log_tilted_mean(u, everywhere, beta).exp()
-            - tau * log_tilted_mean(u, world.positives, beta).exp()
-        ) / (1 - tau)
-    own, other = (
-        log_tilted_mean(u, weights, beta) for weights in (world.positives, world.negatives)
-    )
-    return torch.where(
-        own >= other, own.exp(), other.exp() + tau / (1 - tau) * (other.exp() - own.exp())
-    )
+        return (log_tilted_mean(u, everywhere, beta).exp() - tau * own.exp()) / (1 - tau)
+    other = log_tilted_mean(u, world.negatives, beta)
+    beyond = other.exp() + tau / (1 - tau) * (other.exp() - own.exp())
+    return torch.where(own >= other, own.exp(), beyond)
 
 
 def own_class_mass(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """pi = q_beta(h(x') = h(x)), [..., P]: tau+ Z+/Z, where robinson2021's Eq. 2 has tau+."""
     log_weights = beta * u + world.p.log()
-    return (
-        log_weights.masked_fill(~world.same, -math.inf).logsumexp(-1) - log_weights.logsumexp(-1)
-    ).exp()
+    own = log_weights.masked_fill(~world.same, -math.inf)
+    return (own.logsumexp(-1) - log_weights.logsumexp(-1)).exp()
 
 
 def game_loss(world: LabelledWorld, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> Tensor:
     """L(f, q) = E_{x, x+} log(1 + Q E_q e^u / e^{u+}) (robinson2021, Eq. 3 and 5). Returns [...].
 
     log_mean: [..., P], log E_q e^u of each anchor, for instance `hardest_mean`; at beta = inf that
-    makes it the supremum L*(f) over all q in Pi, families of distributions off the anchor's class.
+    makes it the supremum L*(f) over all q in Pi, families of distributions outside the anchor's
+    class. ValueError unless Q > 0.
     """
     if not Q > 0:
         raise ValueError(f"Q must be positive, not {Q}")
@@ -138,12 +134,12 @@ def game_loss(world: LabelledWorld, u: Tensor, log_mean: Tensor, Q: float = 1.0)
 
 
 def rate_bound(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """E_x log(1/m(x)) / (1 + beta) >= L*(f) - L(f, q_beta^-) (derived here), [...]. m(x): mass
-    under p_x^- of the hardest negatives of x.
+    """The bound E_x log(1/m(x)) / (1 + beta) on L*(f) - L(f, q_beta^-), derived here, [...].
 
-    log(1 + Q e^v) is 1-Lipschitz in v; phi(beta + 1) - phi(beta), the slope of a convex phi with
-    phi(0) = 0, is at least its mean slope phi(beta + 1) / (beta + 1); and phi(b) >= b M + log m.
-    For every f, Q and temperature; uniform in f: m is at least the least p_x^-.
+    m(x): the mass under p_x^- of the hardest negatives of x. log(1 + Q e^v) is 1-Lipschitz in v;
+    phi(beta + 1) - phi(beta), the slope of a convex phi with phi(0) = 0, is at least its mean slope
+    phi(beta + 1) / (beta + 1); and phi(b) >= b M + log m. It holds for every f, Q and temperature,
+    and uniformly in f, since m is at least the least p_x^-.
     """
     weights = world.negatives
     top = log_tilted_mean(u, weights, math.inf).unsqueeze(-1)
@@ -152,8 +148,7 @@ def rate_bound(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
 
 
 def proof_bound(world: LabelledWorld, u: Tensor, beta: float, reach: float) -> Tensor:
-    """The bound on L*(f) - L(f, q_beta^-) that the steps of Appendix A.1 give, optimised over
-    epsilon, [...].
+    """The bound on L*(f) - L(f, q_beta^-) from the steps of Appendix A.1, best over epsilon, [...].
 
     e^{2 reach} E_x min_eps {eps + 2 reach e^{-beta eps / 2} / rho_eps}, with |u| <= reach (1/t for
     unit vectors) and rho_eps the mass under p_x^- of u >= M - eps/2. Between the jumps of rho_eps

@@ -5,6 +5,7 @@ in its `paper` settings.
 import ast
 import contextlib
 import csv
+import io
 import json
 import re
 from html import unescape
@@ -17,13 +18,15 @@ import pytest
 from course_wrong_answers import TABULATED, wrong
 from matplotlib.figure import Figure
 
-from curlnb.companion import formatting, ledger, notebook, notebooks
+from curlnb.companion import formatting, ledger, notebook, notebooks, profiles
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
 
 NOTEBOOKS = notebooks.find()
 NAMES = [notebooks.name_of(path) for path in NOTEBOOKS]
 HERE = Path(__file__).parent.parent
+RETOLD = [path for path in NOTEBOOKS if profiles.file_of(path).exists()]
+"""Pages in the form of CONTRIBUTING, *A page*: their settings are in a file beside them."""
 
 
 def cells_of(path: Path) -> list[dict]:
@@ -36,9 +39,8 @@ class TestForm:
         tagged = [
             cell for cell in cells_of(path) if "parameters" in cell["metadata"].get("tags", [])
         ]
-        assert ["".join(cell["source"]).strip() for cell in tagged] == [
-            'profile = "quick"\nseed = 0'
-        ]
+        parameters = 'profile = "quick"\nseed = 0' + "\nchange = {}" * (path in RETOLD)
+        assert ["".join(cell["source"]).strip() for cell in tagged] == [parameters]
 
     def test_it_is_committed_executed_from_top_to_bottom_without_error_or_stderr(self, path):
         cells = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]
@@ -54,7 +56,10 @@ class TestForm:
         text = "\n".join(notebooks.sources(path, "markdown"))
         headings = [heading.strip().lower() for heading in re.findall(r"^##? (.*)$", text, re.M)]
         assert "".join(cells_of(path)[0]["source"]).startswith("# ")
-        assert headings[-3:] == ["claims", "compute", "exercises"]
+        if path in RETOLD:
+            assert headings[-1] == "compute"
+        else:
+            assert headings[-3:] == ["claims", "compute", "exercises"]
 
     def test_checked_cells_print_plain_text_only(self, path):
         for cell in cells_of(path):
@@ -119,10 +124,9 @@ class TestLesson:
         assert wide == []
 
     def test_there_are_at_least_six_words_of_prose_a_line_of_code(self, path):
+        plumbing = {"colab", "hide-input", "hide-cell", "solution", "referee"}  # no lesson
         words = sum(len(text.split()) for text in notebooks.sources(path, "markdown"))
-        own = [
-            source for source, tags in code_of(path) if "colab" not in tags
-        ]  # the same in every notebook, and no lesson
+        own = [source for source, tags in code_of(path) if not tags & plumbing]
         lines = [line for source in own for line in source.splitlines() if line.strip()]
         assert words >= 6 * len(lines), f"{words} words on {len(lines)} lines of code"
 
@@ -141,8 +145,56 @@ class TestLesson:
             for tag in ("exercise", "solution", "check")
             if tag in tags
         ]
-        assert order == ["exercise", "solution", "check"] * (len(order) // 3)
+        one = ["exercise", "solution", "check"]
+        if path in RETOLD:
+            one = ["exercise", "check", "solution"]
+        assert order == one * (len(order) // 3)
         assert 2 <= len(order) // 3 <= 4
+
+
+@pytest.mark.parametrize("path", RETOLD, ids=notebooks.name_of)
+class TestPage:
+    """One page, one story: a lesson that can be read at a sitting, then the referee's part."""
+
+    REFEREE = "## For the referee"
+
+    def test_the_lesson_comes_first_and_is_short(self, path):
+        cells = cells_of(path)
+        texts = ["".join(cell["source"]) for cell in cells]
+        (line,) = (at for at, text in enumerate(texts) if text.startswith(self.REFEREE))
+        lesson = [
+            text for text, cell in zip(texts, cells, strict=True) if cell["cell_type"] == "markdown"
+        ][: sum(cell["cell_type"] == "markdown" for cell in cells[:line])]
+        headings = re.findall(r"^## (.*)$", "\n".join(lesson), re.M)
+        assert headings[-2:] == ["Exercises", "Since then"]
+        words = sum(len(re.sub(r"<!--.*?-->", "", text).split()) for text in lesson)
+        assert words <= 1600, f"{words} words above the line, exercises among them"
+        intervals = re.findall(r"\[[-+\N{MINUS SIGN}]?[\d.]+, ", "\n".join(lesson))
+        assert len(intervals) <= 12
+
+    def test_since_then_names_three_to_six_later_works_with_their_addresses(self, path):
+        text = "\n".join(notebooks.sources(path, "markdown"))
+        part = text.partition("## Since then")[2].partition(self.REFEREE)[0]
+        works = re.findall(r"^- .*?\]\(https://", part, re.M | re.S)
+        assert 3 <= len(works) <= 6
+
+    def test_a_solution_is_folded_and_has_a_name_of_its_own(self, path):
+        for cell in cells_of(path):
+            tags = cell["metadata"].get("tags", [])
+            if "solution" in tags:
+                assert re.search(r"^def \w+_solution\(", "".join(cell["source"]), re.M)
+            if {"solution", "colab", "hide-input", "hide-cell"} & set(tags):
+                assert cell["metadata"].get("jupyter") == {"source_hidden": True}
+
+    def test_checks_print_not_answered_yet(self, path):
+        outputs = [
+            "".join(output["text"])
+            for cell in cells_of(path)
+            for output in cell.get("outputs", [])
+            if "check" in cell["metadata"].get("tags", [])
+        ]
+        assert outputs == ["not answered yet\n"] * len(outputs)
+        assert len(outputs) >= 2
 
 
 @pytest.fixture(scope="session")
@@ -200,6 +252,8 @@ def asks_for_its_profile(path: Path) -> bool:
 
 def dry_settings(path: Path) -> set[str]:
     """The names of the settings that a dry run replaces."""
+    if path in RETOLD:
+        return set(profiles.read(profiles.file_of(path))[1])
     words = [
         word
         for node in calls_and_comparisons(path)
@@ -237,6 +291,17 @@ def answered(answer: str, check: str, space: dict) -> None:
     exec(check, tried)
 
 
+def says_what_is_wrong(exercise: course.Exercise, mistakes: list[str], space: dict) -> None:
+    """A page's own check, which raises nothing, on the stub, the solution and typical mistakes."""
+    answers = {exercise.stub: "not answered yet\n", exercise.solution: "right\n"}
+    for answer in (*answers, *mistakes):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            answered(answer, exercise.check, space)
+        last = said.getvalue().splitlines(keepends=True)[-1]
+        assert last == answers[answer] if answer in answers else last.startswith("wrong: ")
+
+
 @pytest.mark.parametrize(("path", "profile"), DRY)
 def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
     """The same code, two steps, synthetic data of the real shapes, in this process: no profile rots
@@ -266,13 +331,20 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
                 exercise = exercises[stub]
                 for answer in (stub, *wrong(name, exercise.function, exercise.solution)):
                     with pytest.raises(AssertionError, match=r"\w"):  # with a message that helps
-                        answered(answer, exercise.check, space)
+                        answered(answer, exercise.graded, space)
+                if path in RETOLD:
+                    says_what_is_wrong(
+                        exercise, wrong(name, exercise.function, exercise.solution), space
+                    )
                 if known := TABULATED.get((name, exercise.function)):
                     table = f"{stub.rstrip().removesuffix('...').rstrip()}\n    {known}"
-                    answered(table, exercise.check, space)
+                    answered(table, exercise.graded, space)
                     with pytest.raises((AssertionError, KeyError)):
                         answered(table, exercise.whole_check, space)
-                code = compile(exercise.whole_check, str(path), "exec")
+                if path in RETOLD:  # whose solution has another name, and comes later
+                    answered(exercise.solution, exercise.whole_check, space)
+                else:
+                    code = compile(exercise.whole_check, str(path), "exec")
             if "exercise" in tags:
                 stub = source
             exec(code, space)

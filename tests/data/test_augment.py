@@ -1,6 +1,4 @@
-"""The batched augmentations against torchvision's and PIL's, which treat images one by one: same
-numbers, same distributions.
-"""
+"""The batched augmentations against torchvision's and PIL's: same numbers, same distributions."""
 
 import itertools
 
@@ -14,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision import transforms
 from torchvision.transforms.v2 import functional as reference
 
-from curlnb.data import augment
+from curlnb.data import augment, photometric
 
 DRAWS = 4000
 
@@ -30,9 +28,7 @@ def noise(n: int, height: int = 32, width: int = 32, channels: int = 3) -> Tenso
 
 
 def colours(n: int) -> Tensor:
-    """Float images that hold the hard cases of a hue: black, white, grey, primaries, two channels
-    equal, and noise.
-    """
+    """Float images with the hard cases of a hue: black, white, grey, primaries, noise."""
     levels = torch.tensor([0.0, 0.3, 1.0])
     table = torch.cartesian_prod(levels, levels, levels).T  # [3, 27]
     images = noise(n, 12, 12).float() / 255
@@ -87,7 +83,9 @@ OPERATIONS = [
 def test_each_colour_operation_agrees_with_torchvision(operation):
     """Each image with its own factor, those that clamp and the ends of the range among them."""
     values = (
-        torch.linspace(-0.5, 0.5, 21) if operation == augment.HUE else torch.linspace(0, 2.5, 21)
+        torch.linspace(-0.5, 0.5, 21)
+        if operation == photometric.HUE
+        else torch.linspace(0, 2.5, 21)
     )
     images = colours(21)
     factors = torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(21, 1)
@@ -99,7 +97,7 @@ def test_each_colour_operation_agrees_with_torchvision(operation):
         ]
     )
     torch.testing.assert_close(
-        augment.colour_jitter(images, factors, torch.arange(4).repeat(21, 1)),
+        photometric.colour_jitter(images, factors, torch.arange(4).repeat(21, 1)),
         expected,
         atol=1e-5,
         rtol=0,
@@ -117,9 +115,9 @@ def test_all_orders_of_colour_jitter_agree_with_torchvision():
         for operation in order:
             image = OPERATIONS[operation](image, factor[operation])
         expected.append(image)
-    views = augment.colour_jitter(images, factors, orders)
+    views = photometric.colour_jitter(images, factors, orders)
     torch.testing.assert_close(views, torch.stack(expected), atol=2e-5, rtol=0)
-    other = augment.colour_jitter(images, factors, orders.roll(1, 0))
+    other = photometric.colour_jitter(images, factors, orders.roll(1, 0))
     assert (other - views).abs().amax(
         (1, 2, 3)
     ).median() > 1e-2  # the order matters, so the agreement says something
@@ -128,11 +126,11 @@ def test_all_orders_of_colour_jitter_agree_with_torchvision():
 def test_a_third_of_a_turn_moves_every_colour_to_the_next_channel_and_turning_back_undoes_it():
     images = colours(3)
     torch.testing.assert_close(
-        augment.hue(images, torch.full((3,), 1 / 3)), images.roll(1, 1), atol=1e-5, rtol=0
+        photometric.hue(images, torch.full((3,), 1 / 3)), images.roll(1, 1), atol=1e-5, rtol=0
     )
     turn = torch.tensor([-0.45, 0.1, 0.5])
     torch.testing.assert_close(
-        augment.hue(augment.hue(images, turn), -turn), images, atol=1e-5, rtol=0
+        photometric.hue(photometric.hue(images, turn), -turn), images, atol=1e-5, rtol=0
     )
 
 
@@ -140,7 +138,8 @@ def test_grayscale_agrees_with_torchvision_where_chosen():
     images, chosen = colours(4), torch.tensor([True, False, True, False])
     grey = reference.rgb_to_grayscale(images, num_output_channels=3)
     torch.testing.assert_close(
-        augment.grayscale(images, chosen), torch.where(chosen[:, None, None, None], grey, images)
+        photometric.grayscale(images, chosen),
+        torch.where(chosen[:, None, None, None], grey, images),
     )
 
 
@@ -150,7 +149,7 @@ def test_blur_agrees_with_torchvision(channels):
         noise(6, 9, 14, channels).float() / 255,
         torch.tensor([0.1, 0.3, 0.5, 1.0, 2.0, 0.0]),
     )
-    views = augment.blur(images, sigma)
+    views = photometric.blur(images, sigma)
     expected = [
         reference.gaussian_blur(image, [3, 3], [s, s])
         for image, s in zip(images[:5], sigma[:5].tolist(), strict=True)
@@ -160,9 +159,7 @@ def test_blur_agrees_with_torchvision(channels):
 
 
 def test_a_whole_view_agrees_with_torchvision_and_within_grey_levels_with_pil():
-    """The recipe on smooth images of bytes, as the released loader does it with PIL, whose every
-    step rounds to a byte.
-    """
+    """The recipe on smooth images of bytes; PIL, as in the released loader, rounds every step."""
     ramp = torch.linspace(0, 255, 48)
     red, green = torch.meshgrid(ramp, ramp, indexing="ij")
     images = torch.stack([red, green, (red - green).abs()]).to(torch.uint8).repeat(60, 1, 1, 1)
@@ -206,8 +203,9 @@ def same_distribution(ours: Tensor, theirs: Tensor) -> bool:
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (96, 64), (20, 90)])
 def test_crop_boxes_are_distributed_as_torchvisions(height, width):
-    """The last shape is wider than the ratio allows: most attempts fail and the central crop is
-    frequent.
+    """The last shape is wider than the ratio allows.
+
+    Most attempts fail and the central crop is frequent.
     """
     ours = augment.draw(DRAWS, height, width, generator(6)).crop
     assert torch.equal(ours, ours.round())
@@ -264,8 +262,9 @@ def test_colour_factors_and_orders_are_distributed_as_torchvisions():
 
 
 def test_probabilities_are_the_recipes_and_choices_are_independent():
-    """An off-by-one in the block of uniform numbers would tie two choices together: all pairs must
-    be uncorrelated.
+    """An off-by-one in the block of uniform numbers would tie two choices together.
+
+    All pairs must be uncorrelated.
     """
     n = 20000
     drawn = augment.draw(n, 32, 32, generator(10))
@@ -289,10 +288,8 @@ def test_probabilities_are_the_recipes_and_choices_are_independent():
     ]
     table = torch.stack([c[both].double() for c in columns])
     correlation = torch.corrcoef(table)
-    tied = [
-        range(5),
-        range(10, 14),
-    ]  # a box's fields, and an order's, depend on each other by nature
+    # a box's fields, and an order's, depend on each other by nature
+    tied = [range(5), range(10, 14)]
     for block in tied:
         for i, j in itertools.product(block, block):
             correlation[i, j] = 0
@@ -334,9 +331,8 @@ def test_a_view_does_not_depend_on_the_rest_of_its_batch():
 )
 def test_views_are_float32_normalised_and_in_range(shape, size):
     images = noise(shape[0], *shape[2:], channels=shape[1])
-    with torch.autocast(
-        "cpu", dtype=torch.bfloat16
-    ):  # training runs under it; the views must not lose grey levels
+    # training runs under it; the views must not lose grey levels
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         views = augment.simclr(images, generator(13), size=size)
     assert torch.equal(views, augment.simclr(images, generator(13), size=size))
     assert views.shape == (shape[0], shape[1], size, size)
@@ -359,19 +355,19 @@ def test_operations_can_be_left_out():
         grayscale_p=0,
         blur=False,
     )
-    torch.testing.assert_close(
-        same, augment.normalise(noise(4)), atol=1e-5, rtol=0
-    )  # nothing left to change
+    # nothing left to change
+    torch.testing.assert_close(same, augment.normalise(noise(4)), atol=1e-5, rtol=0)
 
 
 def test_no_step_waits_for_the_device_or_depends_on_data():
-    """Fake tensors have no values: anything that asked for one (.item(), a boolean index) would
-    raise. And the compiler sees one graph.
+    """Fake tensors have no values.
+
+    Anything that asked for one (.item(), a boolean index) would raise. And the compiler sees one
+    graph.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         images = torch.empty(6, 3, 96, 96, dtype=torch.uint8)
         assert augment.simclr(images, generator()).shape == (6, 3, 32, 32)
-        assert augment.shift(images, generator(), 2).shape == images.shape
     images, drawn = noise(3), augment.draw(3, 32, 32, generator(14))
     graph = torch.compile(augment.apply, fullgraph=True, backend="eager")
     torch.testing.assert_close(graph(images, drawn), augment.apply(images, drawn))
@@ -385,20 +381,6 @@ def test_normalise_gives_torchvisions_numbers():
     )
     expected = reference.normalize(images.float() / 255, augment.CIFAR10_MEAN, augment.CIFAR10_STD)
     torch.testing.assert_close(augment.normalise(images), expected)
-
-
-def test_shift_moves_whole_pixels_evenly_in_both_directions_and_fills_with_zero():
-    images = torch.zeros(DRAWS, 1, 9, 9, dtype=torch.uint8)
-    images[:, 0, 4, 4] = 7
-    moved = augment.shift(images, generator(15), 2)
-    assert moved.dtype == torch.uint8
-    assert (moved.flatten(1).sum(1) == 7).all()
-    counts = (moved.sum(0)[0] // 7)[2:7, 2:7]
-    assert stats.chisquare(counts.flatten().numpy()).pvalue > 1e-3
-    picture = noise(1, 5, 6, 1)
-    down_left = augment.translate(picture, torch.tensor([[2, -1]]))
-    assert torch.equal(down_left[..., 2:, :-1], picture[..., :-2, 1:])
-    assert down_left[..., :2, :].sum() == down_left[..., -1].sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -421,7 +403,6 @@ def test_shift_moves_whole_pixels_evenly_in_both_directions_and_fills_with_zero(
             "colour=False",
         ),
         (lambda: augment.normalise(noise(2).int()), "torch.uint8"),
-        (lambda: augment.shift(noise(2), generator(), -1), "pixels is -1"),
     ],
 )
 def test_errors_are_one_line(call, message):

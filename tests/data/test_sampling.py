@@ -2,14 +2,14 @@
 
 import torch
 
-from curlnb.data.sampling import class_index, similar
+from curlnb.data.sampling import class_index, positives
 
 
-def test_similar_samples_share_the_class_are_others_and_uniform():
+def test_positives_share_the_class_are_others_and_uniform():
     labels = torch.tensor([2, 0, 1, 0, 2, 2, 0, 2])
     index, g = class_index(labels), torch.Generator().manual_seed(0)
     samples = torch.arange(8).repeat(3000)
-    partner = similar(index, labels, samples, g)
+    partner = positives(index, labels, samples, g)
     assert torch.equal(labels[partner][labels[samples] != 1], labels[samples][labels[samples] != 1])
     assert (partner != samples)[labels[samples] != 1].all()
     counts = torch.bincount(partner[samples == 0], minlength=8)
@@ -19,6 +19,6 @@ def test_similar_samples_share_the_class_are_others_and_uniform():
 
 def test_a_class_with_a_single_sample_gives_that_sample():
     labels = torch.tensor([0, 1, 1])
-    assert similar(class_index(labels), labels, torch.tensor([0]), torch.Generator()).tolist() == [
-        0
-    ]
+    assert positives(
+        class_index(labels), labels, torch.tensor([0]), torch.Generator()
+    ).tolist() == [0]

@@ -1,6 +1,4 @@
-"""The evaluation's promises: exact averages over tasks, ties at chance, no test data in any choice,
-nothing changed behind one's back.
-"""
+"""Evaluation: exact averages over tasks, ties at chance, no test data in any choice."""
 
 import itertools
 import math
@@ -62,9 +60,7 @@ def unpack(samples: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
 
 
 def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
-    """Every task of every sample, one by one: right, or right by 1/(number tied for the first
-    place).
-    """
+    """Every task of every sample; a tie counts 1 / (number tied for the first place)."""
     total = Fraction(0)
     for row, label in samples:
         others = [score for c, score in enumerate(row) if c != label]
@@ -106,9 +102,7 @@ class TestRankAccuracies:
         assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
 
     def test_average_accuracy_agrees_with_sampled_tasks(self):
-        """What the papers do. 20,000 tasks leave a standard error below 0.0036; four of them are
-        allowed.
-        """
+        """Within four standard errors of 20,000 sampled tasks, which is how the papers measure."""
         scores, g = torch.randint(0, 8, (50, 12), generator=generator(1)).float(), generator(2)
         labels, k, won = torch.arange(50) % 12, 4, 0.0
         for i in torch.randint(0, 50, (20_000,), generator=g).tolist():
@@ -120,9 +114,7 @@ class TestRankAccuracies:
 
     @pytest.mark.parametrize("k", [2, 3, 7, 20])
     def test_a_constant_representation_scores_at_chance(self, k):
-        """Whatever the class sizes: its class means must be equal to the last bit, or one class
-        would win every tie.
-        """
+        """For all class sizes; the means must be equal to the last bit."""
         features, labels = (
             torch.full((60, 5), 0.1),
             torch.cat([torch.arange(20), torch.full((40,), 3)]),
@@ -144,15 +136,12 @@ class TestRankAccuracies:
 
     @pytest.mark.parametrize("k", [2, 10, 100, 1515, 3028, 3029])
     def test_exact_for_the_classes_of_wiki_3029(self, k):
-        """binom(3029, 1515) has 911 digits: compared with the formula of the design in whole
-        numbers.
-        """
+        """binom(3029, 1515) has 911 digits; compared with the formula in whole numbers."""
         c = 3029
         own = torch.tensor([0, 1, 2, 30, 1000, 3028])
         scores = torch.arange(c).flip(0).float().repeat(len(own), 1)  # class i has i above it
-        scores[3, 40:60] = scores[
-            3, 30
-        ]  # and class 30 of the fourth sample ties with 20 further ones
+        # and class 30 of the fourth sample ties with 20 further ones
+        scores[3, 40:60] = scores[3, 30]
 
         def solved(a: int, e: int) -> Fraction:
             return Fraction(
@@ -176,8 +165,9 @@ class TestRankAccuracies:
         assert 0 <= accuracy[-1] < accuracy[0] <= 1
 
     def test_chunks_and_the_form_of_the_scores_do_not_matter(self, monkeypatch):
-        """Features with a classifier mean the same as the scores they give; small integers make the
-        products exact.
+        """Features with a classifier mean the same as the scores they give.
+
+        Small integers make the products exact.
         """
         features, labels = (
             torch.randint(-2, 3, (97, 4), generator=generator()).float(),
@@ -229,8 +219,9 @@ class TestMeanClassifier:
         )
 
     def test_mu_5_averages_five_distinct_samples_of_each_class(self):
-        """With one-hot features a mean says which samples went into it: five times 1/5 on its own
-        class's samples.
+        """With one-hot features a mean says which samples went into it.
+
+        Five times 1/5 on its own class's samples.
         """
         labels = torch.arange(30) % 3
         means = mean_classifier(torch.eye(30), labels, 3, per_class=5, generator=generator())
@@ -302,9 +293,7 @@ class TestKnn:
     @pytest.mark.parametrize("k", [1, 5, 50])
     @pytest.mark.parametrize("temperature", [0.07, None])
     def test_is_scikit_learns(self, k, temperature):
-        """An implementation of others, on unit vectors with its cosine distance 1 - s, weighted as
-        ours.
-        """
+        """On unit vectors with cosine distance 1 - s and the same weights."""
         from sklearn.neighbors import KNeighborsClassifier
 
         (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
@@ -315,9 +304,8 @@ class TestKnn:
             else lambda distance: np.exp((1 - distance) / temperature)
         )
         theirs = KNeighborsClassifier(k, weights=weights, metric="cosine").fit(x.numpy(), y.numpy())
-        votes = theirs.predict_proba(
-            x_test.numpy()
-        )  # of equal votes scikit-learn's `score` names the first, which is not a share
+        # of equal votes scikit-learn's `score` names the first, which is not a share
+        votes = theirs.predict_proba(x_test.numpy())
         expected = top_r(torch.from_numpy(votes.round(12)), y_test, 1)
         assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
             expected, abs=1e-12
@@ -352,10 +340,7 @@ class TestKnn:
         x, y = blobs(30, 3, 4, 2.0)
         x_test, y_test = blobs(20, 3, 4, 2.0)
         whole = knn(x, y, x_test, y_test, k=5)
-        for features, labels in (
-            (x_test.double(), y_test.int()),
-            (x_test, y_test.to(torch.uint8)),
-        ):
+        for features, labels in ((x_test.double(), y_test.int()), (x_test, y_test.to(torch.uint8))):
             assert knn(x, y.int(), features, labels, k=5) == whole
 
     def test_errors(self):
@@ -418,10 +403,8 @@ class TestLinearProbe:
             blobs(300, classes, 12, 3.0),
             blobs(200, classes, 12, 3.0, seed=1),
         )
-        x, x_test = (
-            x * torch.arange(1, 13) + 50,
-            x_test * torch.arange(1, 13) + 50,
-        )  # unequal units, far from the origin
+        # unequal units, far from the origin
+        x, x_test = (x * torch.arange(1, 13) + 50, x_test * torch.arange(1, 13) + 50)
         theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(
             x.double().numpy(), y.numpy()
         )
@@ -440,9 +423,7 @@ class TestLinearProbe:
 
     @pytest.mark.parametrize("classes", [2, 5])
     def test_tensors_handed_to_scikit_learn_give_the_same_fit(self, classes):
-        """The way a CUDA device goes, here with tensors on the CPU; the environment stays as it
-        was.
-        """
+        """The path of a CUDA device, here with tensors on the CPU; the environment is restored."""
         x, y = blobs(200, classes, 8, 2.0)
         before = dict(os.environ)
         on_device, _ = probes._logistic(x, y, 1.0, array_api=True)
@@ -466,9 +447,7 @@ class TestLinearProbe:
 
     @pytest.mark.parametrize(("n", "d", "spread"), [(60, 100, 6.0), (150, 6, 2.0), (60, 30, 3.0)])
     def test_cross_validation_chooses_C_without_the_test_set(self, n, d, spread):
-        """As scikit-learn's grid search on the same folds does, and other test labels leave the
-        choice as it is.
-        """
+        """As scikit-learn's grid search; other test labels give the same choice."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import GridSearchCV, PredefinedSplit
         from sklearn.pipeline import make_pipeline
@@ -476,9 +455,8 @@ class TestLinearProbe:
 
         (x, y), (x_test, y_test) = blobs(n, 3, d, spread), blobs(90, 3, d, spread, seed=1)
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        folds = PredefinedSplit(
-            torch.arange(n).div(3, rounding_mode="floor").numpy() % 5
-        )  # every class has its share of each fold
+        # every class has its share of each fold
+        folds = PredefinedSplit(torch.arange(n).div(3, rounding_mode="floor").numpy() % 5)
         theirs = GridSearchCV(
             model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds
         ).fit(x.double().numpy(), y.numpy())
@@ -528,8 +506,9 @@ def noisy(images: Tensor, g: torch.Generator) -> Tensor:
 
 class TestExtractFeatures:
     def test_evaluation_mode_and_flags_restored(self):
-        """Batch statistics would make a sample's features depend on its neighbours; a frozen part
-        must stay frozen.
+        """Batch statistics would make a sample's features depend on its neighbours.
+
+        A frozen part must stay frozen.
         """
         encoder, (images, _) = small_encoder().train(), pictures(30)
         encoder[1].eval()
@@ -571,8 +550,9 @@ class TestReleasedProbe:
         assert result.iterations == 60
 
     def test_trains_the_layer_as_plain_torch_does(self):
-        """nn.Linear, cross-entropy and Adam, written out; the draws are torch's start of a linear
-        layer, then one order an epoch.
+        """nn.Linear, cross-entropy and Adam, written out.
+
+        The draws are torch's start of a linear layer, then one order an epoch.
         """
         (x, y), (x_test, y_test) = blobs(96, 5, 8, 2.0), blobs(1000, 5, 8, 2.0, seed=1)
         result = released_probe(
@@ -615,9 +595,7 @@ class TestReleasedProbe:
         assert self.probe(nn.Sequential(nn.AvgPool2d(2), nn.Flatten())).drift == 0.0
 
     def test_training_uses_batch_statistics_and_the_test_the_drifted_ones(self):
-        """Measured from inside: the mode in which each forward pass is made, and what the weights
-        do.
-        """
+        """The mode of each forward pass, and the weights, recorded from inside."""
         passes = []
 
         class Watched(nn.BatchNorm2d):
@@ -637,15 +615,15 @@ class TestReleasedProbe:
         self.probe(encoder, epochs=2)
         train, test = [p for p in passes if p[0]], [p for p in passes if not p[0]]
         assert [n for _, n, _, _ in train] == [32, 32, 32] * 2  # every image once an epoch
-        assert (
-            sum(n for _, n, _, _ in test) == 64 + 1
-        )  # the test set, once; and one image to learn the width
+        # the test set, once; and one image to learn the width
+        assert sum(n for _, n, _, _ in test) == 64 + 1
         assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
         assert passes[-1][0] is False
 
     def test_the_last_epoch_is_reported_not_the_best(self):
-        """From the fourth epoch on the augmentation shows each class as the other, so the best
-        epoch is an earlier one.
+        """From the fourth epoch the augmentation shows each class as the other.
+
+        So the best epoch is an earlier one.
         """
         calls = 0
 
@@ -654,11 +632,10 @@ class TestReleasedProbe:
             calls += 1
             return noisy(images if calls <= 9 else images.transpose(2, 3), g)
 
-        probe = lambda epochs: self.probe(nn.Flatten(), augment=turns, epochs=epochs).accuracy  # noqa: E731
-        best = probe(3)
+        best = self.probe(nn.Flatten(), augment=turns, epochs=3).accuracy
         calls = 0
         assert best > 0.9
-        assert probe(20) < 0.2
+        assert self.probe(nn.Flatten(), augment=turns, epochs=20).accuracy < 0.2
 
     def test_seeded_by_its_generator_alone(self):
         """And the global generator is neither read nor moved."""

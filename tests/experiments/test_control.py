@@ -1,6 +1,4 @@
-"""Control: the contrastive loss of the agent, its replay buffer and crops, soft actor-critic's
-formulas, and that it learns.
-"""
+"""Control: the contrastive loss, the replay buffer and crops, soft actor-critic, learning."""
 
 import json
 import math
@@ -18,6 +16,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from curlnb.companion import reference
 from curlnb.data import control_frames
 from curlnb.experiments import control as experiments
+from curlnb.experiments.control_representation import explained_variance, representation
 from curlnb.models import encoders, sac
 from curlnb.runs import environment
 from curlnb.runs.store import Run
@@ -122,8 +121,9 @@ def test_a_crop_that_does_not_fit_is_named():
 
 
 def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
-    """Frames carry a number; a drawn transition must be one that happened, with its own episode's
-    frames.
+    """Frames carry a number.
+
+    A drawn transition must be one that happened, with its own episode's frames.
     """
     replay, happened, number = control_frames.Replay(13, 1, size=1), {}, 0
     for length in (2, 5, 9, 4):
@@ -222,8 +222,9 @@ def test_the_actor_leaves_the_encoder_alone_and_the_copies_follow_at_their_rates
 
 
 class Dot(control_frames.Environment):
-    """A bright square on a line, to be pushed to the middle and held there; seen as frames of 25
-    pixels, 20 actions an episode.
+    """A bright square on a line, to be pushed to the middle and held there.
+
+    Seen as frames of 25 pixels, 20 actions an episode.
     """
 
     def __init__(self):
@@ -244,8 +245,9 @@ class Dot(control_frames.Environment):
 
 
 def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
-    """The whole agent, on a small task of ours: learning cartpole itself takes minutes (the next
-    test looks at its reference runs).
+    """The whole agent, on a small task of ours.
+
+    Learning cartpole itself takes minutes (the next test looks at its reference runs).
     """
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
     parameters = dict(
@@ -271,9 +273,7 @@ class Stopped(Exception):
 
 
 def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
-    """Killed twice, in the middle of an episode: the run goes on from the end of the episode
-    before.
-    """
+    """Killed twice in the middle of an episode; the run resumes from the end of the one before."""
     steps_left = [10**9]
 
     class Killed(Dot):
@@ -315,9 +315,7 @@ def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
 
 
 def test_the_agent_learned_cartpole_in_the_reference_runs():
-    """Runs of the present code (`test_reproduce` sees to that), each a minute: above a random
-    policy, and rising from the untrained one.
-    """
+    """Committed runs, each a minute: above a random policy, and rising from the untrained one."""
     agents = [
         record
         for record in reference.records("night")
@@ -345,20 +343,11 @@ def test_the_share_explained_is_one_for_linear_targets_and_none_for_noise():
     )
     weights = torch.randn(5, 3, generator=generator(2))
     still = torch.ones(400, 1)
-    assert (
-        experiments.explained(
-            x, torch.cat([x @ weights, still], 1), test, torch.cat([test @ weights, still[:200]], 1)
-        )
-        > 0.999
-    )
-    assert (
-        abs(
-            experiments.explained(
-                x, torch.randn(400, 3, generator=generator(3)), test, torch.randn(200, 3)
-            )
-        )
-        < 0.1
-    )
+    y = torch.cat([x @ weights, still], 1)
+    test_y = torch.cat([test @ weights, still[:200]], 1)
+    assert explained_variance(x, y, test, test_y) > 0.999
+    noise = torch.randn(400, 3, generator=generator(3))
+    assert abs(explained_variance(x, noise, test, torch.randn(200, 3))) < 0.1
 
 
 # --- what is not there
@@ -386,7 +375,10 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
         (environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb").read_text()
     )["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    program = f"from curlnb.data import control_frames\ncontrol_frames.problem = lambda: 'no screen at all'\n{code}"
+    program = (
+        "from curlnb.data import control_frames\n"
+        f"control_frames.problem = lambda: 'no screen at all'\n{code}"
+    )
     about = {
         "CURLNB_DRY": "1",
         "CURLNB_RESULTS": str(tmp_path),
@@ -408,9 +400,7 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     with monkeypatch.context() as without:
         without.setattr(control_frames, "_suite", unavailable)
         with pytest.raises(control_frames.Unavailable):
-            experiments.representation.call(
-                Run(tmp_path), experiments.representation.parameters({"episodes": 1}), 0
-            )
+            representation.call(Run(tmp_path), representation.parameters({"episodes": 1}), 0)
 
     def compute(*_: object) -> None:
         unavailable()

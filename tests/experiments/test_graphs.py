@@ -1,6 +1,4 @@
-"""Graphs: the committed sets are those of Tables 3 and 4, InfoGraph's loss is what its loop over
-nodes says, bad sets are named.
-"""
+"""Graphs: the committed sets, InfoGraph's loss against its loop over nodes, errors."""
 
 import math
 import subprocess
@@ -20,12 +18,8 @@ from curlnb.experiments import graphs as family
 from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
 from curlnb.models.gin import GIN, InfoGraph
 
-TU = {
-    "PTC": "PTC_MR",
-    "IMDB-B": "IMDB-BINARY",
-    "IMDB-M": "IMDB-MULTI",
-    "REDDIT-B": "REDDIT-BINARY",
-}  # the paper's names
+# the paper's names
+TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}
 
 
 def made(
@@ -67,9 +61,8 @@ def test_graphs_do_not_depend_on_their_company_or_on_the_order_of_nodes():
         torch.testing.assert_close(
             encoder(alone.x, alone.edges, alone.batch, 1)[1][0], together[graph]
         )
-    shuffle = (
-        torch.randperm(5, generator=torch.Generator().manual_seed(1)) + 8
-    )  # within the last graph
+    # within the last graph
+    shuffle = torch.randperm(5, generator=torch.Generator().manual_seed(1)) + 8
     order = torch.cat([torch.arange(8), shuffle])
     number = order.argsort()
     moved = encoder(data.x[order], number[data.edges], data.batch[order], len(data))[1]
@@ -125,9 +118,8 @@ def test_effective_negatives_count_what_the_weights_leave():
     scores = torch.tensor([[9.0, 1.0, 1.0, 1.0], [1.0, 9.0, 1.0, 1.0]])
     assert effective_negatives(scores, own, 5.0) == pytest.approx(1)  # equal scores, equal weights
     scores = torch.tensor([[0.0, 500.0, 0.0, 0.0]])
-    assert effective_negatives(scores, torch.tensor([0]), 1.0, None) == pytest.approx(
-        1 / 3
-    )  # one counts
+    # one counts
+    assert effective_negatives(scores, torch.tensor([0]), 1.0, None) == pytest.approx(1 / 3)
     w = np.exp([2.0, 0, 0]) / np.exp([2.0, 0, 0]).sum()  # rescaled to 2, 0, 0
     expected = np.exp(-(w * np.log(w)).sum()) / 3
     assert effective_negatives(scores, torch.tensor([0]), 1.0) == pytest.approx(expected)
@@ -241,7 +233,8 @@ def test_without_torch_geometric_the_rest_works_and_the_error_is_one_line():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "graphs need torch_geometric, which is not installed: `make setup`, or `pip install torch-geometric`"
+        "graphs need torch_geometric, which is not installed: `make setup`, or `pip install "
+        "torch-geometric`"
     ]
 
 

@@ -1,6 +1,4 @@
-"""The committed runs are found: each record's identity is what the present parameters, their
-defaults and the data give.
-"""
+"""The committed runs are found: parameters, defaults and data give each record's identity."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""The image experiment: every objective runs, bad settings are named, and a killed convolutional
-run goes on to the same bits.
-"""
+"""Images: every objective runs, bad settings are named, a killed run resumes to the same bits."""
 
 import pytest
 import torch
@@ -92,9 +90,7 @@ def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
 def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(
     tmp_path, monkeypatch, stop_after
 ):
-    """Channels-last weights and fused Adam: its moments must come back in the parameters' own
-    memory layout.
-    """
+    """With channels-last weights, fused Adam's moments must keep the parameters' memory layout."""
     parameters = {
         "dataset": Noise(),
         "batch": 16,

@@ -1,7 +1,6 @@
-"""CURL on latent classes: how blocks and negatives are drawn, what the loss of blocks is, and that
-runs of equal cost are equal in cost.
-"""
+"""CURL on latent classes: how blocks are drawn, their loss, and runs of equal cost."""
 
+import itertools
 import math
 
 import pytest
@@ -12,16 +11,14 @@ from curlnb import evaluation, losses
 from curlnb.data import datasets, sampling
 from curlnb.experiments import latent_images
 from curlnb.experiments.image_data import normalised
-from curlnb.experiments.latent import (
+from curlnb.experiments.latent import curl_block_loss, fresh_block_loss, leave_one_out
+from curlnb.experiments.latent_images import ShiftAndFlip, curl, image_world, representation_network
+from curlnb.experiments.latent_losses import (
     average_task_loss,
     best_scale_loss,
-    curl_block_loss,
-    fresh_block_loss,
-    leave_one_out,
     mean_loss,
     sampled_similarities,
 )
-from curlnb.experiments.latent_images import Moves, curl, image_world, representation_network
 
 TINY = {"dataset": Noise(), "batch": 12, "epochs": 2, "shift": 2, "negatives": 2}
 
@@ -79,8 +76,9 @@ def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_o
 
 
 def test_blocks_of_the_anchors_class_serve_as_negatives_since_the_marginal_holds_them():
-    """Footnote 7 reuses blocks without a mask: with n classes a negative is of the anchor's class
-    once in about n draws.
+    """Footnote 7 reuses blocks without a mask.
+
+    With n classes a negative is of the anchor's class once in about n draws.
     """
     labels = torch.arange(400) % 4
     drawn = sampling.blocks(sampling.class_index(labels), 2000, 2, generator(), largest=100)
@@ -122,12 +120,11 @@ def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_average
     assert float(curl_block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
 
 
-def test_a_pair_gives_definition_2_3_with_both_points_as_anchors_and_fresh_negatives_agree_with_reused_ones():
+def test_a_pair_gives_definition_2_3_and_fresh_negatives_agree_with_reused_ones():
     z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
     torch.testing.assert_close(leave_one_out(z), z.flip(1))
-    negative = z[
-        sampling.other_blocks(6, 1, 3, generator(2))[:, 0]
-    ]  # [6, 3, 2, 4]: as if these had been drawn
+    # [6, 3, 2, 4]: as if these had been drawn
+    negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
     torch.testing.assert_close(
@@ -160,9 +157,7 @@ def test_the_estimate_of_l_un_agrees_with_enumeration_and_is_the_constants_at_a_
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_the_mean_classifiers_loss_stays_below_theorem_4_1s_line(kind):
-    """Lemma 4.3 on the distribution of the points themselves: L_sup^mu <= (L_un - tau)/(1 - tau),
-    here with classes of one size.
-    """
+    """Lemma 4.3 on the points' distribution: L_sup^mu <= (L_un - tau)/(1 - tau), equal classes."""
     g = generator(4)
     for scale in (0.1, 0.5, 1.0, 2.0):
         labels = torch.arange(200) % 8
@@ -190,7 +185,7 @@ def test_the_loss_at_the_best_scale_does_not_depend_on_the_scale_and_is_at_most_
 def test_data_and_updates_are_equal_for_every_block_size_number_of_negatives_method_and_share(
     tmp_path, monkeypatch
 ):
-    """150 images, batches of 30: five updates an epoch on thirty images each, whatever is varied."""
+    """150 images in batches of 30: always five updates per epoch, on thirty images each."""
     original, seen = latent_images.image_world, []
 
     def counting(*args, **options):
@@ -255,13 +250,17 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
 
 def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
     data = datasets.synthetic("cifar10-mini", "train", n=20)
-    plain, moved = (image_world(data, data, Moves(shift, flip=bool(shift))) for shift in (0, 3))
+    plain, moved = (
+        image_world(data, data, ShiftAndFlip(shift, flip=bool(shift))) for shift in (0, 3)
+    )
     samples = torch.arange(20)
     whole = plain.inputs(samples, generator())
     torch.testing.assert_close(whole, normalised(data.images))
     padded = torch.nn.functional.pad(whole, (3,) * 4, mode="reflect")
-    candidates = {(y, x, f): padded[:, :, y : y + 32, x : x + 32].flip(3) if f else padded[:, :, y : y + 32, x : x + 32]
-                  for y in range(7) for x in range(7) for f in (False, True)}  # fmt: skip
+    candidates = {}
+    for y, x in itertools.product(range(7), repeat=2):
+        candidates[y, x, False] = padded[:, :, y : y + 32, x : x + 32]
+        candidates[y, x, True] = candidates[y, x, False].flip(3)
     views, used = moved.inputs(samples, generator(5)), set()
     for i in range(20):
         fitting = [key for key, images in candidates.items() if torch.equal(images[i], views[i])]

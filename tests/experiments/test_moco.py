@@ -1,6 +1,4 @@
-"""MoCo against formulas in float64: the queue, the slow network, the loss; keys without gradient; a
-resumed run to the same bits.
-"""
+"""MoCo against formulas in float64: the queue, the slow network, the loss, resumption."""
 
 import pytest
 import torch
@@ -104,9 +102,7 @@ def test_no_gradient_flows_into_keys_or_the_key_network(tmp_path, monkeypatch):
 
 
 def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch):
-    """What shuffling is for: with split batch norm, the images that a query shares statistics with
-    are not those that its key does.
-    """
+    """Shuffling: with split batch norm, a query and its key share statistics with other images."""
     models = []
     monkeypatch.setattr(
         moco,
@@ -129,9 +125,8 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
     model.enqueue(query[:0], torch.arange(0))
     kept = model.keys[:16]
     assert model.owner[:16].tolist() == list(range(16))
-    order = [
-        int((key == row).all(1).nonzero()[0]) for row in kept
-    ]  # where each image's key was computed
+    # where each image's key was computed
+    order = [int((key == row).all(1).nonzero()[0]) for row in kept]
     assert sorted(order) == list(range(16))
     same_group = [place // 4 == image // 4 for image, place in enumerate(order)]
     assert not all(same_group)
@@ -139,9 +134,7 @@ def test_a_key_does_not_depend_on_the_company_of_its_query(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, monkeypatch, stop_after):
-    """Queue, owners, place and the slow network come back, or the losses after the resumption would
-    differ.
-    """
+    """Queue, owners, place and key network must be restored, or later losses would differ."""
     parameters = {
         "dataset": Noise(),
         "batch": 8,
@@ -177,8 +170,9 @@ def test_mixed_negatives_lie_between_the_hardest_keys_and_never_nearer_the_query
 
 
 def test_weighting_negatives_costs_no_multiplication_of_embeddings_and_mixing_some():
-    """robinson2021, Appendix D, on Kalantidis et al. (2020): counted over the loss and its gradient
-    for 4 queries, 50 keys and d = 6.
+    """robinson2021, Appendix D, on Kalantidis et al. (2020).
+
+    Counted over the loss and its gradient for 4 queries, 50 keys and d = 6.
     """
 
     def multiplications(beta=0.0, mixed=0):

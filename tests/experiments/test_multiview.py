@@ -1,6 +1,4 @@
-"""Contrastive multiview coding: colours against formulas in float64, the loss in both directions,
-the bank.
-"""
+"""Multiview coding: colours in float64, the loss in both directions, the bank."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""Parts of one's own: each trains, counts in the key with its code, works in a sweep, and is
-refused in one line where it does not fit.
-"""
+"""Your own parts train, count in the key with their code, work in sweeps, and are checked."""
 
 import functools
 import inspect
@@ -17,7 +15,7 @@ from curlnb.experiments.image_data import ImageData
 from curlnb.experiments.images import Contrast, objective_loss, simclr, surrogate
 from curlnb.experiments.latent_images import curl
 from curlnb.experiments.moco import moco_v2
-from curlnb.experiments.representations import look
+from curlnb.experiments.representations import visualise
 from curlnb.models import encoders
 from curlnb.runs.experiment import StoreError, as_json
 from curlnb.runs.store import Store
@@ -190,7 +188,7 @@ def test_the_trial_of_an_encoder_leaves_no_trace():
 def test_own_parts_reach_the_experiments_that_share_the_training(tmp_path):
     parts = TINY | {"objective": sigmoid_loss, "encoder": linear_encoder, "augmentation": noisy}
     store = Store(tmp_path)
-    for experiment in (simclr, surrogate, look):
+    for experiment in (simclr, surrogate, visualise):
         assert store.run(experiment, parts, 0)["metrics"]
     assert len(list((tmp_path / "trained").glob("*.safetensors"))) == 1
 
@@ -228,7 +226,7 @@ def test_more_than_two_views_each_get_the_augmentation(tmp_path):
         ),
         (
             {"objective": lambda pos, neg: neg},
-            r"objective <lambda> gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
+            r"gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
         ),
         (
             {"objective": lambda pos, neg: 1.0},

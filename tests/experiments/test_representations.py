@@ -1,6 +1,4 @@
-"""Pictures of a representation: the training is SimCLR's, the numbers beside the pictures agree
-with scikit-learn and with loops.
-"""
+"""Representations: training is SimCLR's, the measures agree with scikit-learn and with loops."""
 
 import json
 
@@ -18,11 +16,11 @@ from curlnb.experiments.representations import (
     SCALE,
     Pictures,
     hardest_negatives,
-    look,
     neighbourhood,
     overlap,
     picture,
     similarity_histograms,
+    visualise,
 )
 from curlnb.runs.store import Store
 
@@ -45,7 +43,7 @@ def test_the_encoder_is_simclrs_own_and_the_record_is_small(tmp_path):
         "epochs": 2,
         "size": 16,
     }
-    seen = Store(tmp_path).run(look, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
+    seen = Store(tmp_path).run(visualise, {**parameters, "points": 40, "drawn": 20}, 3)["metrics"]
     plain = Store(tmp_path).run(simclr, parameters, 3)["metrics"]
     for name in ("knn", "linear", "loss", "clamped"):
         assert seen[name] == plain[name]
@@ -166,9 +164,7 @@ def test_the_first_of_each_class_are_alike_many():
 
 
 def test_drawings_are_compared_on_the_machine_that_made_them_only(monkeypatch):
-    """t-SNE's places turn over with the last bit; accuracies beside them must still agree
-    everywhere.
-    """
+    """t-SNE's points depend on the last bit; accuracies must still agree everywhere."""
     from curlnb.companion import reference
 
     old = {

@@ -1,6 +1,4 @@
-"""Books and tasks are what they claim to be, quick-thoughts is its formula, SentEval's protocol is
-scikit-learn's logistic regression.
-"""
+"""Books and tasks, quick-thoughts against its formula, SentEval against scikit-learn."""
 
 import json
 from pathlib import Path
@@ -13,12 +11,11 @@ from torch import Tensor
 from curlnb import losses
 from curlnb.data import datasets
 from curlnb.evaluation import sentence_tasks
+from curlnb.experiments.neighbour_loss import columns, neighbour_loss
 from curlnb.experiments.sentences import (
     TwoEncoders,
     batches_of,
-    columns,
     encoders,
-    neighbour_loss,
     next_sentence,
     quick_thoughts,
 )
@@ -309,10 +306,8 @@ def test_training_moves_f_and_g_and_trained_words_get_gradients(dry: None) -> No
 
 def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.MonkeyPatch) -> None:
     books = datasets.synthetic_text("books-mini", "train", articles=1, each=12)
-    f, g = (
-        torch.eye(12),
-        torch.eye(12).roll(-1, 0).roll(2, 0),
-    )  # g of a sentence points to the one before it
+    # g of a sentence points to the one before it
+    f, g = (torch.eye(12), torch.eye(12).roll(-1, 0).roll(2, 0))
     monkeypatch.setattr(
         "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, g], 1)
     )
@@ -320,15 +315,14 @@ def test_next_sentence_is_the_share_of_successors_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         "curlnb.experiments.sentences.encode", lambda *_, **__: torch.cat([f, f], 1)
     )
-    assert (
-        next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1
-    )  # all scores alike: one in eleven by chance
+    # all scores alike: one in eleven by chance
+    assert next_sentence(torch.nn.Identity(), books, 30, 12) < 0.1
 
 
 def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
     with pytest.raises(
         ValueError,
-        match="the books have 144 sentences, fewer than a batch of 400: use a smaller batch or more books",
+        match="144 sentences, fewer than a batch of 400: use a smaller batch or more books",
     ):
         batches_of(144, 400)
     with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):

@@ -1,6 +1,4 @@
-"""The committed encoders are what they say: the files, the recipe, and a score that can be checked
-in seconds.
-"""
+"""The committed encoders: files, recipe, and a score that can be checked in seconds."""
 
 import json
 
@@ -27,7 +25,7 @@ def test_there_are_four_and_each_is_a_reference_run_at_night():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_features_tell_classes_apart_about_as_well_as_noted(name):
-    """On a fifth of the images kNN is worse than on all 50,000, and far better than random weights."""
+    """On a fifth of the images kNN is worse than on all, and far better than random weights."""
     train, test = (datasets.load("cifar10-mini", split) for split in ("train", "test"))
     model = models.pretrained(name)
     assert not model.training

@@ -1,6 +1,4 @@
-"""The encoders are the papers' architectures, to the parameter, and split batch norm sees what two
-GPUs and two passes would.
-"""
+"""The encoders are the papers' architectures; split batch norm sees what two GPUs would."""
 
 import copy
 
@@ -67,10 +65,8 @@ def test_the_stem_keeps_the_resolution(name):
 def test_one_channel_and_the_linear_probes_image_sizes(name, size):
     network, feature_dim = encoder(name, in_channels=1)
     assert network.eval()(noise(2, 1, size, size)).shape == (2, feature_dim)
-    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (
-        1,
-        feature_dim,
-    )  # STL-10's test images, as released
+    # STL-10's test images, as released
+    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (1, feature_dim)
 
 
 def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
@@ -101,9 +97,7 @@ def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_give
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
-    """With torch's default initial weights the outputs of two unlike images agree to three digits
-    after thirteen layers.
-    """
+    """With torch's default weights the outputs of two unlike images agree to three digits."""
     features = seeded("vgg16").eval()(noise(8, 3, 32, 32))
     assert features.std(0).mean() > 0.05 * features.abs().mean()
 
@@ -138,9 +132,7 @@ def test_channels_last_changes_the_layout_only(name):
 
 
 def blocks() -> tuple[nn.Module, nn.Module]:
-    """The same network twice, the second one's weights moved away from their start so that they
-    matter; float64.
-    """
+    """A network twice, the second with weights moved from their start; float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         network = nn.Sequential(
@@ -159,9 +151,7 @@ def blocks() -> tuple[nn.Module, nn.Module]:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
-    """Outputs, gradients and running statistics equal those of replicas that see 6 images each, as
-    two GPUs and two passes would.
-    """
+    """Outputs, gradients and running statistics equal those of replicas with 6 images each."""
     network, whole = blocks()
     split = split_batch_norm(whole, 4)
     images = noise(24, 3, 8, 8).double().contiguous(memory_format=memory_format)
@@ -169,9 +159,8 @@ def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
     parts = [replica(part) for replica, part in zip(replicas, images.chunk(4), strict=True)]
     outputs = split(images)
     torch.testing.assert_close(outputs, torch.cat(parts))
-    assert not torch.allclose(
-        outputs, network(images), atol=1e-3
-    )  # one batch of 24 is something else
+    # one batch of 24 is something else
+    assert not torch.allclose(outputs, network(images), atol=1e-3)
     weights = noise(24, 5).double()
     (outputs * weights).sum().backward()
     (torch.cat(parts) * weights).sum().backward()
@@ -198,9 +187,8 @@ def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
     assert torch.equal(split(images), network.train()(images))
     for mine, theirs in zip(split.buffers(), network.buffers(), strict=True):
         assert torch.equal(mine, theirs)
-    layer = split_batch_norm(
-        nn.BatchNorm1d(3, momentum=None), 2
-    )  # a layer by itself, with cumulative averages
+    # a layer by itself, with cumulative averages
+    layer = split_batch_norm(nn.BatchNorm1d(3, momentum=None), 2)
     first, second = noise(8, 3), noise(8, 3) + 1
     layer(first), layer(second)
     torch.testing.assert_close(layer.running_mean, torch.cat([first, second]).mean(0))

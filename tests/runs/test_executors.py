@@ -103,6 +103,7 @@ def test_a_worker_ends_soon_after_the_process_that_started_it(tmp_path):
 @pytest.fixture
 def helper(tmp_path, monkeypatch):
     """Writes a module beside a notebook anew, later than its cached bytecode."""
+    local_processes(1).submit(os.getpid).result()
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "edited_helper.py"
 
@@ -121,6 +122,7 @@ def helper(tmp_path, monkeypatch):
 
 
 def test_a_module_that_was_edited_and_reloaded_is_computed_anew_by_workers(helper, tmp_path):
+    """Also one that was put beside a notebook after its workers had started."""
     store, found = Store(tmp_path / "runs"), []
     module = importlib.import_module("edited_helper")
     for value in (1.0, 2.0):

@@ -1,6 +1,4 @@
-"""Class collisions: losses against loops and sampling, Lemma A.1 with the paper's constant and with
-the sharp one, Theorem 4.5.
-"""
+"""Class collisions: losses against loops and sampling, Lemma A.1, Theorem 4.5."""
 
 import itertools
 import math
@@ -49,8 +47,9 @@ def way_loss(v: torch.Tensor, kind: str) -> torch.Tensor:
 
 
 def extremal_class(points: int, t: int, distance: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points in proportion to the quantile function (t + 1) u^t - 1, for which Hartley and David's
-    inequality is an equality, far out.
+    """Points at the quantile function (t + 1) u^t - 1, far out.
+
+    For them Hartley and David's inequality is an equality.
     """
     edges = torch.linspace(0, 1, points + 1, dtype=torch.float64) ** (t + 1)
     spread = points * edges.diff() - 1
@@ -143,9 +142,7 @@ def test_lemma_a1_holds_for_every_class_with_the_papers_constant_and_with_the_sh
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("t", "points"), [(1, 40), (2, 24), (3, 12)])
 def test_the_sharp_constant_is_attained_in_the_limit(kind, t, points):
-    """One extremal class far from the origin comes within 2% (what 12 points and a finite distance
-    cost), at every t.
-    """
+    """An extremal class far from the origin comes within 2% at every t, for 12 points."""
     D, f = extremal_class(points, t, distance=200.0)
     ratio = float(collision_ratio(World(torch.ones(1, dtype=torch.float64), D), f, kind, t))
     assert 0.98 < ratio / collision_constant(kind, t, sharp=True) < 1
@@ -154,9 +151,10 @@ def test_the_sharp_constant_is_attained_in_the_limit(kind, t, points):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("t", [1, 2])
 def test_search_reaches_the_sharp_constant_and_breaks_a_smaller_one(kind, t):
-    """Jointly over f, rho and D. With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the
-    limit (a uniform grid): it is found. Lower the constant to 97% of what was found and the same
-    search must find a violation.
+    """Jointly over f, rho and D.
+
+    With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the limit (a uniform grid): it is
+    found. Lower the constant to 97% of what was found and the same search must find a violation.
     """
     found = search(
         lambda w, f: collision_ratio(w, 100 * f, kind, t),
@@ -182,8 +180,9 @@ def test_search_reaches_the_sharp_constant_and_breaks_a_smaller_one(kind, t):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_theorem_4_5_holds_for_the_minimiser_of_a_class_of_representations(kind):
-    """In 40 worlds: f_hat minimises L_un over 50 tables; its mean classifier's loss is below the
-    right side of every other one.
+    """In 40 worlds f_hat minimises L_un over 50 tables.
+
+    Its mean classifier's loss is below the right side of every other one.
     """
     world = random_world(generator(10), 3, 6, batch=(40, 1), spread=3.0)
     world = World(world.rho.expand(40, 50, 3), world.D.expand(40, 50, 3, 6))
@@ -204,15 +203,15 @@ def test_theorem_4_5_holds_for_the_minimiser_of_a_class_of_representations(kind)
                 + 1e-9
             ).all()
         )
-    assert bool(
-        (left > pairs.different_class + 1e-3).any()
-    )  # the term beta s(f) cannot be left out
+    # the term beta s(f) cannot be left out
+    assert bool((left > pairs.different_class + 1e-3).any())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_breaks_theorem_4_5_only_if_its_constant_is_too_small(kind):
-    """F = {f, 0}: where L_un(f) >= 1 the minimiser is 0, whose loss is 1, so that L_un^!=(f) + beta
-    s(f) may not fall below 1.
+    """For F = {f, 0}: where L_un(f) >= 1 the minimiser is 0, whose loss is 1.
+
+    So L_un^!=(f) + beta s(f) may not fall below 1.
     """
 
     def violation(constant: float) -> float:
@@ -229,9 +228,7 @@ def test_search_breaks_theorem_4_5_only_if_its_constant_is_too_small(kind):
 
 
 def test_beta_of_balanced_classes_and_its_growth_with_imbalance():
-    """c'/(C - 1) for uniform rho, which is the least that C classes can have; without end as one
-    class takes all.
-    """
+    """c'/(C - 1) for uniform rho, the least for C classes; it diverges as one class takes all."""
     for classes in (2, 10, 100):
         uniform = torch.full((classes,), 1 / classes, dtype=torch.float64)
         assert float(deviation_weight(uniform, 1.5)) == pytest.approx(1.5 / (classes - 1))

@@ -1,6 +1,4 @@
-"""Lemma 5.1 and its parts: sub-Gaussian constants against known ones, both sides against sampling,
-the margin that is needed.
-"""
+"""Lemma 5.1: sub-Gaussian constants against known ones, both sides, the margin that is needed."""
 
 import math
 
@@ -42,9 +40,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("p", [0.5, 0.3, 0.02, 1e-6])
 @pytest.mark.parametrize("turn", [None, 0.0, 0.4, 2.9])
 def test_two_points_have_the_constant_of_kearns_and_saul(p, turn):
-    """(1 - 2p)/(2 ln((1 - p)/p)) times the squared distance, in one dimension and at any angle in
-    two.
-    """
+    """(1 - 2p)/(2 ln((1 - p)/p)) times the squared distance, in one and two dimensions."""
     distance = 1.7
     f = torch.tensor([[0.0], [distance]], dtype=torch.float64) + 0.3
     if turn is not None:
@@ -57,9 +53,7 @@ def test_two_points_have_the_constant_of_kearns_and_saul(p, turn):
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2]))
 def test_the_constant_lies_between_variance_and_hoeffding_and_moves_with_f(seed, d):
-    """It bounds the moment generating function along vectors it was not searched on, ignores
-    shifts, and scales as a square.
-    """
+    """It bounds the moment generating function, ignores shifts, and scales as a square."""
     world, f = random_world(generator(seed), 3, 5), normal(5, d, seed=seed)
     constant = sub_gaussian(world.D, f)
     centred = f - (world.D @ f).unsqueeze(1)
@@ -93,9 +87,7 @@ def test_more_than_two_dimensions_and_epsilon_0_are_refused():
 
 @pytest.mark.parametrize("radius", [0.5, 3.0])
 def test_the_margins_follow_their_formulas(radius):
-    """The proof's with and without 2 log R; the sharper one solves its equation, and is 1 where
-    epsilon is generous.
-    """
+    """The proof's with and without 2 log R; the sharper one solves its equation."""
     c = Concentration(
         torch.tensor(radius, dtype=torch.float64), torch.tensor(0.4, dtype=torch.float64)
     )
@@ -169,9 +161,7 @@ def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(
 
 
 def test_gradients_of_the_needed_share_agree_with_finite_differences():
-    """The search climbs it: through the supremum of sigma (envelope theorem) and the root gamma*
-    (implicit function theorem).
-    """
+    """The search climbs it through the supremum of sigma and the root gamma*."""
     world, f = random_world(generator(8), 3, 4, spread=1.0), normal(4, 2, seed=9)
 
     def share(table: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,4 @@
-"""The debiased loss on known distributions: against enumeration, sampling and the library's loss;
-its bounds; the estimate of tau+.
-"""
+"""The debiased loss against enumeration, sampling and the library's; bounds; the prior."""
 
 import itertools
 import math
@@ -59,9 +57,7 @@ def enumerated(
 
 
 def test_a_view_is_the_mixture_of_its_classes():
-    """Averaged over anchors the marginal is the world's, p+ the anchor's own class, and p = tau+ p+
-    + tau- p-.
-    """
+    """Averaged over anchors, the marginal is the world's and p+ the anchor's class."""
     g = generator(1)
     z = torch.nn.functional.normalize(torch.randn(5, 2, generator=g, dtype=torch.float64), dim=1)
     D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
@@ -143,9 +139,7 @@ def test_lemma_1_holds_with_our_third_term(seed, N, t):
 
 
 def test_two_level_errors_equal_the_librarys_loss_drawn_many_times():
-    """Bias, deviation and share on the floor of `losses.debiased` with extra positives: within 5
-    standard errors.
-    """
+    """Bias, deviation and share on the floor of `losses.debiased`, within 5 standard errors."""
     levels, plus, minus, tau, t, N, M, n = (0.8, -0.4), 0.7, 0.2, 0.3, 0.5, 12, 3, 100_000
     g = generator(7)
 
@@ -197,9 +191,7 @@ def test_the_printed_constant_fails_below_t_1_and_not_at_1():
 
 
 def test_uniform_means_and_the_saturation_threshold():
-    """Against draws on the sphere; and the numbers that the saturation is known by, with the
-    library's clamp on either side of them.
-    """
+    """Against draws on the sphere, and with the library's clamp on both sides of the threshold."""
     u = torch.randn(400_000, 8, generator=generator(8), dtype=torch.float64)
     values = (u[:, 0] / u.norm(dim=1) / 0.5).exp()
     assert (

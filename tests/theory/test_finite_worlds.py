@@ -1,6 +1,4 @@
-"""Finite worlds: each contraction against loops and against sampling, the lemmas, and a search that
-can find a violation.
-"""
+"""Finite worlds: contractions against loops and sampling, the lemmas, a search for violations."""
 
 import itertools
 import math
@@ -50,9 +48,7 @@ def dot(a: list[float], b: list[float]) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_contractions_equal_loops_over_every_outcome(kind):
-    """Definitions 2.1 to 2.3, Eq. 8 and tau, written out as sums over classes and points in plain
-    Python.
-    """
+    """Definitions 2.1 to 2.3, Eq. 8 and tau, as sums in plain Python."""
     world, table = random_world(generator(1), 3, 4), normal(4, 2, seed=2)
     rho, D, f = world.rho.tolist(), world.D.tolist(), table.tolist()
     C, P = range(3), range(4)
@@ -116,9 +112,7 @@ def test_intraclass_deviation_equals_loops_over_every_outcome():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_contractions_agree_with_sampling(kind):
-    """The same quantities estimated by drawing classes and points: within 5 standard errors of the
-    exact value.
-    """
+    """The same quantities estimated from draws, within 5 standard errors."""
     world, f, g, n = (random_world(generator(5), 4, 6), normal(6, 3, seed=6), generator(7), 200_000)
 
     def classes() -> torch.Tensor:
@@ -156,9 +150,7 @@ def test_contractions_agree_with_sampling(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_is_a_world_whose_points_are_the_samples(kind):
-    """Chunked losses of labelled features equal the finite world with D_c uniform over the samples
-    of class c.
-    """
+    """Chunked losses of labelled features equal those of the finite world."""
     labels = torch.tensor([0, 2, 1, 1, 0, 2, 2, 0, 2])
     features = normal(9, 3, seed=8)
     counts = torch.bincount(labels).double()
@@ -176,16 +168,13 @@ def test_data_is_a_world_whose_points_are_the_samples(kind):
         reweighted.bound(), pair_losses(World(rho, D), features, kind).bound(), rtol=0, atol=1e-12
     )
     single = empirical_pair_losses(features.float(), labels, kind)
-    torch.testing.assert_close(
-        single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0
-    )  # float32 losses, float64 sums
+    # float32 losses, float64 sums
+    torch.testing.assert_close(single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_the_one_that_trains(kind):
-    """At k = 1 the theory's loss of a difference is `losses.curl_loss`, so that a bound here speaks
-    of runs there.
-    """
+    """At k = 1 the theory's loss of a difference is `losses.curl_loss`."""
     anchor, positive, negative = normal(3, 50, 4, seed=40).float()
     trained = curl_loss(anchor, positive, negative.unsqueeze(1), kind)
     torch.testing.assert_close(
@@ -225,9 +214,7 @@ def test_batched_worlds_are_separate_worlds():
     kind=st.sampled_from(KINDS),
 )
 def test_lemma_4_3_and_its_steps_hold_on_any_world(seed, classes, points, dim, scale, spread, kind):
-    """Jensen for every pair of classes; l(0) = 1 on the diagonal; Eq. 8; L_un^= >= 1; L_un >= tau;
-    Lemma 4.3.
-    """
+    """Jensen for every pair; l(0) = 1 on the diagonal; Eq. 8; L_un^= >= 1; L_un >= tau."""
     world = random_world(generator(seed), classes, points, spread=spread)
     losses = pair_losses(world, scale * normal(points, dim, seed=seed + 1), kind)
     slack = 1e-12 * (1 + float(losses.contrastive.max()))
@@ -247,9 +234,7 @@ def test_lemma_4_3_and_its_steps_hold_on_any_world(seed, classes, points, dim, s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_constant_representation_has_loss_one(kind):
-    """Both losses are scaled so that a representation that says nothing has loss exactly 1, and
-    attains the lemma's bound.
-    """
+    """A constant representation has loss exactly 1, and attains the lemma's bound."""
     losses = pair_losses(
         random_world(generator(11), 4, 6), torch.full((6, 3), 0.7, dtype=torch.float64), kind
     )
@@ -266,9 +251,7 @@ def test_a_constant_representation_has_loss_one(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lemma_4_3_is_an_equality_when_classes_collapse(kind):
-    """Jensen's inequality loses nothing if f is constant on every class, whatever it does across
-    classes.
-    """
+    """Jensen's inequality is an equality if f is constant on every class."""
     losses = pair_losses(collapsed_world(4), normal(4, 2, seed=12), kind)
     assert float(losses.supervised()) == pytest.approx(float(losses.bound()), abs=1e-12)
     assert abs(float(losses.supervised()) - 1) > 0.01  # and not only because f is constant
@@ -281,9 +264,10 @@ def test_tau_in_closed_form():
 
 
 def test_uniform_pairs_break_the_lemma_by_one_minus_two_over_c():
-    """TRAPS 7: tasks drawn uniformly while rho is not. Two common classes at +-1 and C - 2 rare
-    ones at 0 (hinge, R = 1) have right side 0 in the limit, and uniform tasks lose 1/2 on
-    common-rare and 1 on rare-rare pairs: 1 - 2/C in all.
+    """TRAPS 7: tasks drawn uniformly while rho is not.
+
+    Two common classes at +-1 and C - 2 rare ones at 0 (hinge, R = 1) have right side 0 in the
+    limit, and uniform tasks lose 1/2 on common-rare and 1 on rare-rare pairs: 1 - 2/C in all.
     """
     for classes in (3, 4, 10, 50):
         rho = torch.full((classes,), 1e-9, dtype=torch.float64)
@@ -310,9 +294,7 @@ def test_uniform_and_proportional_tasks_agree_where_rho_is_uniform_or_there_is_o
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_linear_classifier_is_no_worse_than_any_other(kind):
-    """L_sup <= L_sup^mu, and <= every direction of a fine grid, which comes close to it where the
-    infimum is attained.
-    """
+    """L_sup <= L_sup^mu, and <= every direction of a fine grid, which comes close to it."""
     world, f = random_world(generator(15), 3, 5, spread=1.0), normal(5, 2, seed=16)
     best = finite_worlds.linear_classifier_loss(world, f, kind)
     assert best <= float(pair_losses(world, f, kind).supervised()) + 1e-9
@@ -346,9 +328,7 @@ def test_the_best_linear_classifier_is_no_worse_than_any_other(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_rho_D_and_f(kind):
-    """The search differentiates through all three; a finite-difference check (the hinge away from
-    its corners).
-    """
+    """By finite differences, the hinge away from its corners."""
     inputs = tuple(
         normal(*shape, seed=17 + i).requires_grad_()
         for i, shape in enumerate([(3,), (3, 4), (4, 2)])
@@ -370,14 +350,13 @@ def lemma_ratio(kind, tasks="proportional"):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_reaches_the_lemma_and_finds_a_violation_once_its_constant_is_lowered(kind):
-    """The bound is attained and never passed; shrink its right side by 2% and the same search must
-    break it.
-    """
+    """The bound is attained and never passed; lowered by 2%, the same search breaks it."""
     found = search(lemma_ratio(kind), 3, 5, 2, generator=generator(18), restarts=8)
     assert 0.99 < found.value <= 1 + 1e-9
+    # the witness is the witness
     assert float(pair_losses(found.world, found.f, kind).ratio()) == pytest.approx(
         found.value, abs=1e-12
-    )  # the witness is the witness
+    )
     assert float(found.history[0].median()) < 0.9  # random worlds do not show it: the ascent does
 
     def planted(world, f):
@@ -392,9 +371,7 @@ def test_search_reaches_the_lemma_and_finds_a_violation_once_its_constant_is_low
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_breaks_the_lemma_for_uniform_pairs_unless_rho_is_uniform(kind):
-    """TRAPS 7: with ||f|| <= 1 and four classes the search passes the bound by more than 0.5; with
-    uniform rho, not at all.
-    """
+    """With ||f|| <= 1 and four classes the search passes the bound by more than 0.5."""
 
     def gap(world, f):
         losses = pair_losses(world, f, kind)
@@ -408,8 +385,9 @@ def test_search_breaks_the_lemma_for_uniform_pairs_unless_rho_is_uniform(kind):
 
 
 def test_search_respects_the_radius_and_its_generator():
-    """An objective that pushes outwards ends on the sphere, not beyond it; the same seed gives the
-    same ascent.
+    """An objective that pushes outwards ends on the sphere, not beyond it.
+
+    The same seed gives the same ascent.
     """
     runs = [
         search(
@@ -469,8 +447,9 @@ def test_search_ignores_values_that_are_not_finite():
     ("kind", "k"), [("hinge", 1), ("logistic", 1), ("hinge", 3), ("logistic", 3)]
 )
 def test_loss_constants_are_valid_and_sharp(kind, k):
-    """Lemma A.2's eta and B for the paper's losses on [-2R^2, 2R^2]^k: never exceeded, and B
-    attained. eta = 1 fails for log2.
+    """Lemma A.2's eta and B for the paper's losses on [-2R^2, 2R^2]^k.
+
+    Never exceeded, and B attained. eta = 1 fails for log2.
     """
     radius = 1.5
     eta, largest = generalization.loss_constants(kind, radius, k)
@@ -499,14 +478,16 @@ def finite_class(members: int, points: int, dim: int, radius: float = 1.0) -> to
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_contraction_step_holds_with_its_constant(kind):
-    """Eq. 19: R_S(l o phi o F) <= sqrt(2) sqrt(6) eta R R_S(F), both averages over every sign
-    vector (M = 2, d = 2, k = 1).
+    """Eq. 19 over all signs (M = d = 2, k = 1).
+
+    R_S(l o phi o F) <= sqrt(2) sqrt(6) eta R R_S(F).
     """
     F = finite_class(20, 6, 2)  # the six points of two triplets (x, x+, x-)
     triplets = F.unflatten(1, (2, 3))
+    # [members, M]
     values = finite_worlds.loss(
         (triplets[:, :, 0] * (triplets[:, :, 1] - triplets[:, :, 2])).sum(-1), kind
-    )  # [members, M]
+    )
     left = torch.stack(
         [
             (values @ torch.tensor(s, dtype=torch.float64)).max()
@@ -524,8 +505,9 @@ def test_the_contraction_step_holds_with_its_constant(kind):
 
 
 def test_gen_m_against_hand_computed_constants():
-    """Hinge, R = 1, k = 1, M = 100, R_S = 10, delta = 0.1: 2 sqrt(12) 10/100, 9 sqrt(log 40 / 200)
-    and 3 sqrt(log 20 / 200).
+    """For the hinge loss, R = 1, k = 1, M = 100, R_S = 10 and delta = 0.1.
+
+    2 sqrt(12) 10/100, 9 sqrt(log 40 / 200) and 3 sqrt(log 20 / 200).
     """
     terms = generalization.generalization_bound(
         10.0, samples=100, radius=1.0, kind="hinge", delta=0.1
@@ -535,8 +517,9 @@ def test_gen_m_against_hand_computed_constants():
 
 
 def test_the_empirical_minimiser_stays_within_gen_m():
-    """Lemma 4.2 on 200 training sets drawn from a world with |F| = 30: the excess L_un of f_hat
-    stays below Gen_M every time.
+    """Lemma 4.2 on 200 training sets drawn from a world with |F| = 30.
+
+    The excess L_un of f_hat stays below Gen_M every time.
     """
     world, F, M, g = (random_world(generator(25), 3, 8), finite_class(30, 8, 2), 50, generator(26))
     exact = torch.stack([pair_losses(world, f, "hinge").unsupervised for f in F])
@@ -561,9 +544,7 @@ def test_the_empirical_minimiser_stays_within_gen_m():
 
 @pytest.mark.parametrize("norm", ["frobenius", "spectral"])
 def test_rademacher_average_of_linear_maps(norm):
-    """The closed-form supremum: reached by a member of the class, passed by none, and its average
-    equals the one over all signs.
-    """
+    """The closed-form supremum is reached by a member of the class and passed by none."""
     inputs, radius, dim = normal(4, 3, seed=27), 1.7, 2
     supremum = generalization.linear_supremum(inputs, norm, radius)
     signs = torch.tensor(

@@ -1,6 +1,4 @@
-"""Lemma 4 holds where its proof says, and the search would notice if it did not; the terms of
-Theorem 5 are what they are said to be.
-"""
+"""Lemma 4 where its proof holds, a search that would notice a violation, Theorem 5's terms."""
 
 import itertools
 import math
@@ -107,8 +105,9 @@ def test_the_collapsed_simplex_makes_lemma_4_an_equality(classes, K):
 
 
 def test_the_search_finds_a_planted_violation_and_stays_below_the_factor():
-    """With one negative where the lemma asks for three, the worst ratio is 3: a search that could
-    not find that would prove nothing.
+    """With one negative where the lemma asks for three, the worst ratio is 3.
+
+    A search that could not find that would prove nothing.
     """
     equal = torch.full((5,), 0.2, dtype=torch.float64)
 
@@ -152,9 +151,8 @@ def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0(
         generalization.negative_mean(collapsed, corners, tau_plus=0.25)
         - generalization.negative_mean(collapsed, corners)
     ).diagonal()
-    assert bool(
-        ((error > 0) == (unequal.rho > 0.25)).all()
-    )  # frequent classes keep false negatives, rare ones lose true ones
+    # frequent classes keep false negatives, rare ones lose true ones
+    assert bool(((error > 0) == (unequal.rho > 0.25)).all())
 
 
 def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
@@ -180,9 +178,10 @@ def test_no_gradient_is_longer_than_the_lipschitz_constant_and_some_are_nearly_a
         ((1, 1), (4, 1), (16, 2)), (0.0, 0.1, 0.5), (1.0, 0.5, 0.2)
     ):
         table = torch.randn(200, N + M + 2, 3, generator=g, dtype=torch.float64)
+        # some opposite the anchor
         table[:100, 1:] -= (
             4 * table[:100, :1] * torch.randint(0, 2, (100, N + M + 1, 1), generator=g)
-        )  # some opposite the anchor
+        )
         f = torch.nn.functional.normalize(table, dim=-1).requires_grad_()
         losses = tuple_loss(
             f[:, 0], f[:, 1], f[:, 2 : 2 + N], f[:, 2 + N :], tau_plus=tau, temperature=t
@@ -239,9 +238,10 @@ def test_derived_terms_agree_with_theorem_3_and_vanish_with_more_of_everything()
 
 
 def test_the_rademacher_average_of_linear_maps_stays_below_its_closed_form():
+    # (N + M + 2) T = 40
     inputs = torch.nn.functional.normalize(
         torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1
-    )  # (N + M + 2) T = 40
+    )
     mean, error = generalization.rademacher_average(
         generalization.linear_supremum(inputs), 40, 3, generator=generator(1)
     )

@@ -1,6 +1,4 @@
-"""Many negatives: each quantity against loops over every outcome and against sampling, Theorem
-B.1's chain, blocks, Appendix C.
-"""
+"""Many negatives against loops and sampling, Theorem B.1's chain, blocks, Appendix C."""
 
 import itertools
 import math
@@ -58,9 +56,7 @@ def outcomes(rho: list[float], k: int):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_expected_loss_equals_the_sum_over_all_tuples(kind, k):
-    """With a chance of absence, and with values from -30 to 30: no enumeration is replaced by an
-    approximation that shows.
-    """
+    """With a chance of absence, and with values from -30 to 30."""
     for scale, seed in ((1.0, 1), (10.0, 2)):
         z, p = scale * normal(4, seed=seed), 0.7 * torch.softmax(normal(4, seed=seed + 10), 0)
         values, chances = [*z.tolist(), None], [*p.tolist(), 1 - float(p.sum())]
@@ -74,9 +70,7 @@ def test_expected_loss_equals_the_sum_over_all_tuples(kind, k):
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
-    """The logistic loss of a few draws is summed, since the integral of large scores takes many
-    nodes: same values, same gradients.
-    """
+    """The logistic loss of a few draws is summed; the integral has the same gradients."""
     found = []
     for few in (100, 0):
         monkeypatch.setattr(vector_losses, "_FEW_OUTCOMES", few)
@@ -93,15 +87,17 @@ def test_the_sum_over_few_outcomes_is_the_integral(k, monkeypatch):
         torch.tensor([1e6, -1e6], dtype=torch.float64),
         torch.full((2,), 0.5, dtype=torch.float64),
     )
+    # n of the k are the large score
     exactly = sum(
         math.comb(k, n) / 2**k * (1e6 / math.log(2) + math.log2(n)) for n in range(1, k + 1)
-    )  # n of the k are the large score
+    )
     assert float(expected_loss(far, half, k, "logistic")) == pytest.approx(exactly, rel=1e-12)
 
 
 def test_expected_loss_at_large_k_in_closed_form():
-    """Hinge, k coins of +-1: 2 unless all are tails. Logistic, k times the same z: log2(1 + k e^z);
-    zeros: log2(1 + Binomial(k, rho_c)).
+    """Hinge, k coins of +-1: 2 unless all are tails.
+
+    Logistic, k times the same z: log2(1 + k e^z); zeros: log2(1 + Binomial(k, rho_c)).
     """
     coin = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     for k in (2, 10, 50):
@@ -125,9 +121,7 @@ def test_expected_loss_at_large_k_in_closed_form():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_eq_21_and_convexity(kind):
-    """l(I1) <= l(I) <= l(I1) + l(I2) for every split, which the proof rests on, and l((u + v) / 2)
-    <= (l(u) + l(v)) / 2.
-    """
+    """l(I1) <= l(I) <= l(I1) + l(I2) for every split, and l((u + v) / 2) <= (l(u) + l(v)) / 2."""
     z = 3 * normal(2000, 5, seed=3)
     whole = vector_loss(z, kind)
     for size in range(6):
@@ -147,9 +141,7 @@ def test_eq_21_and_convexity(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_all_quantities_equal_loops_over_every_outcome(kind, k):
-    """tau_k, tau', p, Q, rho+, rho'+, L_un, L_un^!=, the collided part and both sides, as sums over
-    classes and points in plain Python.
-    """
+    """All chances, distributions, losses and both sides, as sums in plain Python."""
     world, table = random_world(generator(4), 3, 3), normal(3, 2, seed=5)
     rho, D, f = world.rho.tolist(), world.D.tolist(), table.tolist()
     P = range(3)
@@ -290,9 +282,8 @@ def test_both_sides_agree_with_sampling(kind):
     loss = vector_loss(torch.where(rivals, margins, -math.inf), kind)
     per_task = task_losses(world, f, kind)
     agree(T.mean(per_task), loss)
-    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(
-        1
-    )  # rho+_min / p_max
+    # rho+_min / p_max
+    factor = torch.where(T.members, T.anchor, math.inf).amin(-1)[row] * sets.sum(1)
     assert m > 1000
     agree(theorem_b1(world, f, kind, k).left, factor * loss)
 
@@ -328,8 +319,10 @@ def test_theorem_b1_holds_link_by_link_on_random_worlds(kind, k):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_constant_representation(kind):
-    """All margins are 0: L_un = l_k(0) = log2(1 + k) or 1, and the hinge has left 1 and right (1 -
-    tau') / (1 - tau_k) at uniform rho.
+    """All margins are 0.
+
+    L_un = l_k(0) = log2(1 + k) or 1, and the hinge has left 1 and right (1 - tau') / (1 - tau_k) at
+    uniform rho.
     """
     world, f, k = (
         World(torch.full((5,), 0.2, dtype=torch.float64), random_world(generator(14), 5, 6).D),
@@ -340,9 +333,10 @@ def test_a_constant_representation(kind):
     assert float(many_negatives.unsupervised(world, f, kind, k)) == pytest.approx(zero, abs=1e-12)
     sides, none, partial = theorem_b1(world, f, kind, k), 0.8**3, 1 - 0.2**3
     if kind == "hinge":
+        # s(f) is a root of rounding errors
         assert [float(sides.left), float(sides.right)] == pytest.approx(
             [1, partial / none], abs=1e-7
-        )  # s(f) is a root of rounding errors
+        )
     assert float(sides.left) <= float(sides.middle) + 1e-12 <= float(sides.right) + 2e-12
 
 
@@ -350,8 +344,9 @@ def test_a_constant_representation(kind):
 
 
 def test_tasks_are_distributions_and_uniform_where_rho_is():
-    """Any k, also where most sets have a chance of 1e-20; by symmetry a uniform rho makes rho+(T)
-    uniform, so the factor is 1.
+    """Any k, also where most sets have a chance of 1e-20.
+
+    By symmetry a uniform rho makes rho+(T) uniform, so the factor is 1.
     """
     for k in (1, 2, 5, 50):
         for partial in (False, True):
@@ -402,8 +397,9 @@ def test_a_uniform_task_distribution_makes_the_left_side_largest():
 
 
 def test_remark_of_section_6_1():
-    """L_sup <= (1 - tau_k) script-L_sup / p, sharper than the paper's by 1 - tau_k: equal if only
-    tasks of k + 1 classes cost anything.
+    """L_sup <= (1 - tau_k) script-L_sup / p, sharper than the paper's by 1 - tau_k.
+
+    Equal if only tasks of k + 1 classes cost anything.
     """
     for k in (1, 2, 3):
         rho = torch.softmax(normal(5, seed=20), 0)
@@ -422,9 +418,7 @@ def test_remark_of_section_6_1():
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_eq_37_holds_with_the_constants_of_its_proof(k):
-    """L_un^!= <= gamma E[rho'+_max / p_min L_gamma] + eps, with Hoeffding's sigma; and gamma
-    L_gamma grows with gamma.
-    """
+    """L_un^!= <= gamma E[rho'+_max / p_min L_gamma] + eps; gamma L_gamma grows with gamma."""
     eps = 0.01
     for seed in range(8):
         world, f = (
@@ -466,8 +460,9 @@ def test_block_loss_equals_loops_and_is_the_pair_loss_at_one(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("b", "k"), [(3, 1), (2, 4)])
 def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
-    """An independent estimate, straight from Eq. 12: classes, points and blocks are drawn, not
-    enumerated.
+    """An independent estimate, straight from Eq. 12.
+
+    Classes, points and blocks are drawn, not enumerated.
     """
     world, f, g, n = (
         random_world(generator(24), 3, 5),
@@ -478,9 +473,8 @@ def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
     positive, negative = (
         torch.multinomial(world.rho, n * m, replacement=True, generator=g) for m in (1, k)
     )
-    own = torch.multinomial(
-        world.D[positive], b + 1, replacement=True, generator=g
-    )  # the anchor and its block
+    # the anchor and its block
+    own = torch.multinomial(world.D[positive], b + 1, replacement=True, generator=g)
     others = torch.multinomial(world.D[negative], b, replacement=True, generator=g).view(n, k, b)
     values = curl_loss(f[own[:, 0]], f[own[:, 1:]], f[others], kind)
     assert (
@@ -492,9 +486,7 @@ def test_block_loss_is_the_mean_over_drawn_blocks(kind, b, k):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 3])
 def test_proposition_6_2_and_its_tightening(kind, k):
-    """L_un >= L_block(2) >= L_block(4) >= ... (a mean of b is a mean of its means of b - 1), down
-    to the loss with class means.
-    """
+    """L_un >= L_block(2) >= L_block(4) >= ..., down to the loss with class means."""
     world, f = random_world(generator(24), 3, 4), 2 * normal(4, 2, seed=25)
     values = [float(expected_block_loss(world, f, kind, b, k)) for b in (1, 2, 4, 8)]
     assert values == sorted(values, reverse=True)
@@ -509,8 +501,9 @@ def test_proposition_6_2_and_its_tightening(kind, k):
 @pytest.mark.parametrize("r", [2.0, 4.0])
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_first_example_of_appendix_c_in_closed_form(r, k):
-    """Points 3/2 r e_i and 1/2 r e_i: L_un = u (1 + r^2/2) + v/2, where u and v are the chances to
-    collide with x^1 or with x^2 only.
+    """Points 3/2 r e_i and 1/2 r e_i.
+
+    L_un = u (1 + r^2/2) + v/2, where u and v are the chances to collide with x^1 or with x^2 only.
     """
     n = 4
     f = torch.zeros(2 * n, n, dtype=torch.float64)
@@ -550,18 +543,15 @@ def test_gradients_reach_rho_D_and_f(kind, k):
 
 
 def test_search_finds_no_violation_of_b1_and_recovers_a_planted_one():
-    """k = 2, hinge: the ascent passes a constant representation's ratio at uniform rho, stays below
-    1, and breaks a bound lowered by 3%.
-    """
+    """The ascent (k = 2, hinge) stays below 1, and breaks a bound lowered by 3%."""
 
     def ratio(world, f):
         sides = theorem_b1(world, f, "hinge", 2)
         return sides.left / sides.right
 
     found = search(ratio, 3, 5, 2, generator=generator(29), restarts=6, steps=120)
-    assert (
-        0.5 < found.value <= 1 + 1e-9
-    )  # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
+    # 1/2 is the constant's: (1 - tau_k) / (1 - tau') = (4/9) / (8/9)
+    assert 0.5 < found.value <= 1 + 1e-9
 
     def planted(world, f):
         sides = theorem_b1(world, f, "hinge", 2)

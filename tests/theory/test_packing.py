@@ -1,6 +1,4 @@
-"""Packings against closed forms and known values; Theorem 5's parts against plain loops and the
-cases where it fails.
-"""
+"""Packings against known values; Theorem 5 against loops and the cases where it fails."""
 
 import math
 
@@ -63,13 +61,8 @@ def test_tammes_known_packings_are_found(classes):
         (5, 3, 81 / 40),  # a square pyramid, its base 1/8 below the equator; Tammes' is 2
         (6, 3, 2.0),
         (5, 2, 2 - 2 * math.cos(2 * math.pi / 5)),
-        (
-            8,
-            2,
-            6 / 8,
-            # on the circle merging pays from 7 classes on: 3 alone and the rest on one place, or 2 of 3
-            # corners
-        ),
+        # on the circle merging pays from 7 classes: 3 alone and the rest together, or 2 of 3 corners
+        (8, 2, 6 / 8),
         (13, 3, 11 * (2 - 2 / math.sqrt(5)) / 13),  # two classes share a corner of the icosahedron
     ],
 )
@@ -81,9 +74,7 @@ def test_equation_7_where_it_is_known_in_closed_form(classes, d, value):
 
 @pytest.mark.parametrize("common", [0.5, 0.7, 0.75, 0.9])
 def test_three_classes_in_closed_form(common):
-    """One class at a pole, the others at polar angle theta with cos = -common / (4 (1 - common)),
-    kept between 120 and 180 degrees.
-    """
+    """One class at a pole, the others at cos theta = -common / (4 (1 - common))."""
     cosine = max(-1.0, min(-0.5, -common / (4 * (1 - common))))
     value = common * (2 - 2 * cosine) + (1 - common) * 4 * (1 - cosine**2)
     rho = torch.tensor([common, (1 - common) / 2, (1 - common) / 2], dtype=torch.float64)
@@ -93,7 +84,7 @@ def test_three_classes_in_closed_form(common):
 
 
 def test_worst_loss_of_collapsed_classes_is_equation_7():
-    """L*_inf = -(value of Eq. 7) / (2t), since s = 1 - ||.||^2 / 2 and the positives cancel the 1."""
+    """L*_inf = -(value of Eq. 7) / (2t): s = 1 - ||.||^2 / 2, and the positives cancel the 1."""
     v = normalize(normal(4, 3), dim=1)
     world, f = uniform_world(4, 3), v.repeat_interleave(3, 0)
     assert float(worst_loss(world, f, 0.5)) == pytest.approx(
@@ -140,8 +131,9 @@ def test_medoids_and_the_error_by_hand():
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), classes=st.integers(3, 6))
 def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, classes):
-    """robinson2021, after Theorem 5. Some classes: the others' vectors and points go. Unions: the
-    nearest vector's union.
+    """robinson2021, after Theorem 5.
+
+    Some classes: the others' vectors and points go. Unions: the nearest vector's union.
     """
     chance, points = generator(seed), 3
     labels = torch.arange(classes).repeat_interleave(points)
@@ -159,8 +151,9 @@ def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, cla
 
 
 def test_theorem_5_as_printed_is_broken_by_a_constant_embedding_and_as_proved_says_nothing_there():
-    """Ten classes, t = 1: a constant f has excess risk 0.60 <= 1 and error 0.9 at best; the printed
-    bound promises less than 0.01.
+    """Ten classes, t = 1: a constant f has excess risk 0.60 and error 0.9 at best.
+
+    The printed bound promises less than 0.01.
     """
     optimum = maximise(uniform(10), 3, starts=12, generator=generator())
     excess = optimum.value / 2  # L*_inf of a constant is 0
@@ -213,15 +206,15 @@ def test_lemma_11_quantities_by_hand():
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 10.0])
 def test_lemma_11_with_an_explicit_constant(beta):
-    """Var(X) <= 2 e^{2/t^2} / t^2 L_align: the mean square around the largest value of X,
-    e^{1/t^2}; q_beta^+ prefers near points.
+    """Var(X) <= 2 e^{2/t^2} / t^2 L_align.
+
+    The mean square around the largest value of X, e^{1/t^2}; q_beta^+ prefers near points.
     """
     for seed in range(10):
         f, t = normalize(normal(6, 3, seed=seed), dim=1), (0.6, 1.0, 3.0)[seed % 3]
         spread = positive_spread(uniform_world(2, 3), f, t, beta)
-        rounding = (
-            16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
-        )  # of a sum of squares of X: with threads it comes out otherwise
+        # of a sum of squares of X: with threads it comes out otherwise
+        rounding = 16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
         assert spread.within <= spread.variance + rounding
         assert spread.variance <= 2 * math.exp(2 / t**2) / t**2 * spread.align
 

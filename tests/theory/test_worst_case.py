@@ -1,6 +1,4 @@
-"""Worst-case negatives: each quantity against plain loops, sampling and the library's losses; the
-limits and bounds of Section 4.1.
-"""
+"""Worst-case negatives against loops, sampling and the library; limits and bounds."""
 
 import math
 import random
@@ -31,7 +29,7 @@ def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 
 def by_hand(
     world: LabelledWorld, u: torch.Tensor, beta: float, Q: float
 ) -> tuple[list[float], float]:
-    """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), from the definitions, in Python floats."""
+    """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), by their definitions in Python."""
     p, h, means, total = world.p.tolist(), world.labels.tolist(), [], 0.0
     for x in range(len(p)):
         q = [p[i] * math.exp(beta * float(u[x, i])) if h[i] != h[x] else 0.0 for i in range(len(p))]
@@ -60,9 +58,8 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
     others = [i for i in range(7) if world.labels[i] != world.labels[x]]
     kept = []
     for i in rng.choices(others, [float(world.p[i]) for i in others], k=60_000):
-        if rng.random() < math.exp(
-            beta * (float(u[x, i]) - 2.0)
-        ):  # 2 = 1/t is the largest similarity
+        # 2 = 1/t is the largest similarity
+        if rng.random() < math.exp(beta * (float(u[x, i]) - 2.0)):
             kept.append(math.exp(float(u[x, i])))
     mean = sum(kept) / len(kept)
     error = math.sqrt(sum((k - mean) ** 2 for k in kept)) / len(kept)
@@ -70,9 +67,7 @@ def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
 
 
 def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
-    """With all points as negatives and each anchor's class as its positives, as `hard` and
-    `hard_corrected` see them (N = 1, no floor).
-    """
+    """With all points as negatives and each anchor's class as positives (N = 1, no floor)."""
     world = uniform_world(3, 4)
     f = normalize(
         torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
@@ -103,8 +98,9 @@ def test_equation_4_errs_by_the_excess_mass_times_the_difference_of_the_means():
 
 @pytest.mark.parametrize("include_anchor", [True, False])
 def test_limits_are_approached(include_anchor):
-    """At beta = 400 the tilted distributions sit on their maxima; Eq. 4's limit is e^{1/t} where
-    the anchor is among the points.
+    """At beta = 400 the tilted distributions sit on their maxima.
+
+    Eq. 4's limit is e^{1/t} where the anchor is among the points.
     """
     for seed in range(6):
         world, u = world_and_similarities(seed)

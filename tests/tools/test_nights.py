@@ -1,6 +1,7 @@
 """Families of long runs have the arms and the seeds of every row that they serve."""
 
 import importlib.util
+import itertools
 import re
 
 import pytest
@@ -25,41 +26,36 @@ def arms_of(side: str | list[str]) -> list[str]:
     return [side] if isinstance(side, str) else side
 
 
-def seeds_of(family: dict, arms: set[str]) -> int:
-    """How many seeds all of these arms have."""
-    return min(family["arms"][arm].get("seeds", family["seeds"]) for arm in arms)
+def sides_of(served: dict) -> list[str | list[str]]:
+    """Treatment and control, where there is one."""
+    return [served[side] for side in ("treatment", "control") if side in served]
 
 
 def lacks(family: dict, id: str, served: dict, every: dict) -> list[str]:
     """What the family, one of `every`, lacks of what the row takes."""
     if id not in ROWS:
         return ["there is no such row"]
-    sides = [served, *([served["less"]] if "less" in served else [])]
-    named = {
-        arm for x in sides for end in ("treatment", "control") for arm in arms_of(x.get(end, []))
-    }
-    found = [f"there is no arm {arm!r}" for arm in sorted(named - set(family["arms"]))]
+    less, planned, choice = served.get("less", {}), ROWS[id].seeds, served.get("choice", "")
+    others = every[less["family"]] if "family" in less else family
+    found, there = [], []
+    for of, sides in ((family, sides_of(served)), (others, sides_of(less))):
+        for arm in itertools.chain(*map(arms_of, sides)):
+            if arm in of["arms"]:
+                there.append(of["arms"][arm].get("seeds", of["seeds"]))
+            else:
+                found.append(f"there is no arm {arm!r}")
     if "on" in served and served["on"] not in next(iter(family.get("on", {"": []}).values())):
         found.append(f"it does not repeat on {served['on']!r}")
-    several = any(
-        not isinstance(x.get(end, ""), str) for x in sides for end in ("treatment", "control")
-    )
-    choice = served.get("choice", "")
+    several = [side for side in sides_of(served) if not isinstance(side, str)]
     if several and choice not in CHOICES:
-        other = every.get(choice.removeprefix("validation: "))
-        tried = {arm for x in sides for end in ("treatment", "control")
-                 for arm in arms_of(x.get(end, [])) if not isinstance(x.get(end, ""), str)}  # fmt: skip
-        if other is None:
-            found.append(f"several arms, and {choice!r} does not say what they stand for")
-        else:
-            found += [f"{choice} has no arm {arm!r}" for arm in sorted(tried - set(other["arms"]))]
-            if other["common"].get("evaluate_on") != "validation":
-                found.append(f"{choice} is not measured on validation images")
-    planned = ROWS[id].seeds
-    # a reference that does not depend on the seed has one run
-    of = {arm for arm in named & set(family["arms"]) if family["arms"][arm].get("seeds") != 1}
-    if planned and of and seeds_of(family, of) < planned and not family.get("fewer"):
-        found.append(f"{seeds_of(family, of)} seeds, {planned} are planned, and `fewer` is empty")
+        tried = every.get(choice.removeprefix("validation: "), {"common": {}, "arms": {}})
+        if tried["common"].get("evaluate_on") != "validation":
+            found.append(f"{choice!r} does not say what several arms stand for")
+        missing = set(itertools.chain(*several)) - set(tried["arms"])
+        found += [f"{choice} has no arm {arm!r}" for arm in sorted(missing)]
+    seeds = min((n for n in there if n > 1), default=0)  # what no seed changes is computed once
+    if planned and seeds < planned and not family.get("fewer"):
+        found.append(f"{seeds} seeds, {planned} are planned, and `fewer` is empty")
     return found
 
 
@@ -89,20 +85,41 @@ def test_the_rows_that_are_planned_are_in_the_families_that_they_name():
 
 
 def test_what_a_family_lacks_is_named():
-    family = {
-        "arms": {"a": {"seeds": 5}, "b": {}},
-        "seeds": 20,
-        "common": {},
-    }
-    id = "curlnb/fig4c-three-views"  # eight seeds
-    other = {"choice": family}
-    assert lacks(family, "curlnb/none", {}, {}) == ["there is no such row"]
-    assert lacks(family, id, {"treatment": "c", "control": "b"}, {}) == ["there is no arm 'c'"]
-    assert "5 seeds, 8 are planned" in lacks(family, id, {"treatment": "a", "control": "b"}, {})[0]
-    assert lacks(family, id, {"treatment": "b"}, {}) == []
-    several = {"treatment": ["b"], "choice": "validation: choice"}
-    assert "not measured on validation" in lacks(family, id, several, other)[0]
-    assert "does not say" in lacks(family, id, {"treatment": ["b"]}, other)[0]
+    family = {"arms": {"a": {"seeds": 5}, "b": {}}, "seeds": 20, "common": {}}
+    id, both = "curlnb/fig4c-three-views", {"treatment": "a", "control": "b"}  # eight seeds
+    every = {"tried": {"arms": {"a": {}}, "common": {"evaluate_on": "validation"}}, "f": family}
+    assert lacks(family, "curlnb/none", both, every) == ["there is no such row"]
+    assert lacks(family, id, {"treatment": "b"}, every) == []
+    assert lacks(family | {"fewer": "time"}, id, both, every) == []
+    several = {"treatment": ["b", "b"], "choice": "validation: tried"}
+    away = {"treatment": "b", "less": {"treatment": "c", "family": "f"}}
+    for served, said in (
+        ({"treatment": "c", "control": "b"}, "there is no arm 'c'"),
+        (both, "5 seeds, 8 are planned"),
+        (several, "validation: tried has no arm 'b'"),
+        (several | {"choice": ""}, "does not say what several arms stand for"),
+        ({"treatment": "b", "on": "x"}, "does not repeat on 'x'"),
+        (away, "there is no arm 'c'"),
+    ):
+        assert said in "; ".join(lacks(family, id, served, every))
+
+
+def test_a_family_takes_the_settings_of_another_and_repeats_its_arms(tmp_path, monkeypatch):
+    path = tmp_path / "families.toml"
+    path.write_text(
+        """
+        a = { common = { epochs = 1, lr = 0.1 }, arms = { x = {} } }
+        [b]
+        like = "a"
+        common = { lr = 0.2 }
+        arms = { x = { beta = 1 } }
+        each = { t = [0.5, 1.0] }
+        """
+    )
+    monkeypatch.setattr(run, "FAMILIES", path)
+    found = run.families()["b"]
+    assert found["common"] == {"epochs": 1, "lr": 0.2}
+    assert found["arms"] == {"x at 0.5": {"beta": 1, "t": 0.5}, "x at 1": {"beta": 1, "t": 1.0}}
 
 
 def test_the_arms_of_a_seed_come_together_and_some_end_earlier():
@@ -122,7 +139,12 @@ def test_the_arms_of_a_seed_come_together_and_some_end_earlier():
 
 def test_a_seed_is_left_to_the_processor_that_began_it(monkeypatch):
     monkeypatch.setattr(run.provenance, "machine", lambda: {"cpu": "this"})
-    assert run.why_not({"common": {}}, {"this"}) == ""
-    assert run.why_not({"common": {}}, {"that"}) == "begun on that, left to such a processor"
+    of = {name: {"machine": {"cpu": name}} for name in ("this", "that")}
+    assert run.begun_elsewhere([None, of["this"]]) == ""
+    assert run.begun_elsewhere([None, of["this"], of["that"]]) == "that"
+
+
+def test_a_family_in_bf16_is_left_to_a_processor_that_has_it(monkeypatch):
     monkeypatch.setattr(run.devices, "admitted", lambda *_: ("float32", False, ""))
-    assert "lacks" in run.why_not({"common": {"precision": "bf16"}}, set())
+    assert run.why_not({"common": {}}) == ""
+    assert "lacks" in run.why_not({"common": {"precision": "bf16"}})

@@ -41,7 +41,12 @@ def test_it_has_every_notebook_guide_claim_and_module(site):
     assert pages >= {"index.html", "search.html", "report.html", "CONTRIBUTING.html"}
     ledger, api = ((site / name).read_text() for name in ("report.html", SEEN[4]))
     assert [id for id in claims.table() if f'id="{id}"' not in ledger] == []
-    for name in ("losses.hard", "data.augment.simclr", "runs.sweep.sweep", "companion.ledger.best"):
+    for name in (
+        "losses.contrastive.hard",
+        "data.augment.simclr",
+        "runs.sweep.sweep",
+        "companion.ledger.best",
+    ):
         assert f'id="curlnb.{name}"' in api
     assert "simclr" in api
     assert "exercises" in (site / SEEN[1]).read_text()

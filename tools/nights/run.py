@@ -10,19 +10,32 @@ import argparse
 import sys
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from curlnb.companion.reference import experiment_named
 from curlnb.runs import devices, provenance
-from curlnb.runs.store import Store, default_store
+from curlnb.runs.store import Record, Store, default_store
 from curlnb.runs.sweep import sweep
 
 FAMILIES = Path(__file__).with_name("families.toml")
 
 
 def families() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(FAMILIES.read_text())
+    """By name, with the settings of the family that each is `like`, and all arms."""
+    found: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES.read_text())
+    for family in found.values():
+        common = found[family["like"]]["common"] if "like" in family else {}
+        family["common"] = common | family.get("common", {})
+        for parameter, values in family.get("each", {}).items():
+            arms = family["arms"].items()
+            family["arms"] = {
+                f"{arm} at {value:g}": of | {parameter: value}
+                for value in values
+                for arm, of in arms
+            }
+    return found
 
 
 class Group(NamedTuple):
@@ -54,36 +67,39 @@ def store_of(family: dict[str, Any]) -> Store:
     return Store(store.root) if family.get("anew") else store
 
 
-def why_not(family: dict[str, Any], made_on: set[str]) -> str:
-    """Why this machine is not to go on with a seed whose runs were made on those processors."""
-    here, wanted = provenance.machine()["cpu"], family["common"].get("precision", "float32")
-    if devices.admitted(wanted, False, devices.default_device())[0] != wanted:
-        return f"asks for {wanted}, which this processor lacks"
-    others = made_on - {here}
-    return f"begun on {others.pop()}, left to such a processor" if others else ""
+def why_not(family: dict[str, Any]) -> str:
+    """Why this machine computes none of the family."""
+    wanted = family["common"].get("precision", "float32")
+    here = devices.admitted(wanted, False, devices.default_device())[0]
+    return "" if here == wanted else f"asks for {wanted}, which this processor lacks"
+
+
+def begun_elsewhere(records: Iterable[Record | None]) -> str:
+    """The other kind of processor on which some of a seed's runs were made, or nothing."""
+    made_on = {record["machine"]["cpu"] for record in records if record}
+    return next(iter(made_on - {provenance.machine()["cpu"]}), "")
 
 
 def compute(name: str, family: dict[str, Any], jobs: int) -> None:
+    if reason := why_not(family):
+        print(f"{name}: {reason}", flush=True)
+        return
     store, experiment = store_of(family), experiment_named(family["experiment"])
     for value, seed, arms in groups(family):
         label = " ".join(filter(None, [name, value, f"seed {seed}"]))
         found = {arm: store.find(experiment, what, seed) for arm, what in arms.items()}
-        left = [arm for arm, record in found.items() if record is None]
-        if left:
-            reason = why_not(family, {r["machine"]["cpu"] for r in found.values() if r})
-            if reason:
-                print(f"{label}: {reason}", flush=True)
+        if left := [arm for arm, record in found.items() if record is None]:
+            if other := begun_elsewhere(found.values()):
+                print(f"{label}: begun on {other}, left to such a processor", flush=True)
                 continue
             points = [arms[arm] for arm in left]
             runs = sweep(experiment, points, seeds=[seed], store=store, workers=jobs)
             for arm, seconds in zip(left, runs["seconds"], strict=True):
                 print(f"{time.strftime('%H:%M')} {label}, {arm}: {seconds:.0f} s", flush=True)
-        if "also" in family:  # it shares the trainings of this store, not those of committed runs
-            own = [
-                arm for arm, record in found.items() if not record or record["origin"] == "computed"
-            ]
-            points = [arms[arm] for arm in own]
-            sweep(experiment_named(family["also"]), points, seeds=[seed], store=store, workers=jobs)
+        # a second look shares the trainings of this store, which committed runs have not left
+        own = [arms[arm] for arm, r in found.items() if not r or r["origin"] == "computed"]
+        if "also" in family and own:
+            sweep(experiment_named(family["also"]), own, seeds=[seed], store=store, workers=jobs)
 
 
 def listed(name: str, family: dict[str, Any]) -> str:

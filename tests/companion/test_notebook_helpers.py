@@ -1,0 +1,207 @@
+"""What every page uses: settings in a file, checks of exercises, plots of gains, a folded ledger."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from curlnb.companion import formatting, notebook, notebooks, plots, profiles
+from curlnb.companion.exercises import is_stub
+
+FILE = """
+batch = 256
+
+[quick]
+dataset = "cifar10-mini"
+epochs = 2
+bn_groups = "None"
+
+[gpu]
+dataset = "cifar10"
+epochs = 20
+bn_groups = 2
+
+[dry]
+epochs = 1
+"""
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A notebook with its settings in a file, alone in a checkout."""
+    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path / "results"))
+    (tmp_path / "notebooks").mkdir()
+    file = tmp_path / "notebooks" / "x.toml"
+    file.write_text(FILE)
+    return file
+
+
+def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypatch):
+    quick = dict(dataset="cifar10-mini", epochs=2, bn_groups=None, batch=256)
+    assert notebook.settings("x", "quick").values == quick
+    assert notebook.settings("x", "quick", {"epochs": 12}).epochs == 12
+    assert notebook.settings("x", "gpu").bn_groups == 2
+    with pytest.raises(ValueError, match="no setting 'epoch' to change: dataset, epochs, bn_gr"):
+        notebook.settings("x", "quick", {"epoch": 12})
+    with pytest.raises(ValueError, match="profile 'paper' is unknown here; use one of quick, gpu"):
+        notebook.settings("x", "paper")
+    monkeypatch.setenv("CURLNB_DRY", "1")
+    assert notebook.settings("x", "quick", {"epochs": 12}).epochs == 1
+
+
+def test_a_page_shows_the_first_six_settings_of_its_file(page):
+    many = "\n".join(f"s{i} = {i}" for i in range(9))
+    page.write_text(f"[quick]\n{many}")
+    assert repr(notebook.settings("x", "quick")).endswith("s5 = 5, and 3 more in x.toml")
+    in_cell = notebook.settings("y", "quick", quick={f"s{i}": i for i in range(9)})
+    assert repr(in_cell).endswith("s7 = 7, s8 = 8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('bn_groups = "None"\n', "", "profile 'quick' lacks the setting 'bn_groups'"),
+        ("[dry]", "[dry]\nepoch = 1", "dry has the setting 'epoch' that no profile has"),
+        ("[dry]", "[dry", "holds no settings"),
+    ],
+)
+def test_a_damaged_file_is_named(page, old, new, says):
+    page.write_text(FILE.replace(old, new))
+    with pytest.raises(ValueError, match=f"x.toml.*{says}"):
+        profiles.read(page)
+
+
+def test_a_notebooks_settings_are_read_without_executing_it(page):
+    path = page.with_suffix(".ipynb")
+    cell = '{"cell_type": "code", "source": "s = notebook.settings(\\"x\\", profile, change)"}'
+    path.write_text(f'{{"nbformat": 4, "cells": [{cell}]}}')
+    name, by_profile = notebooks.settings_of(path)
+    assert (name, by_profile["gpu"]["epochs"]) == ("x", 20)
+    notebooks.check_change(path, "quick", {"epochs": 3})
+    with pytest.raises(ValueError, match=r"^x: there is no setting 'epoch' to change: dataset"):
+        notebooks.check_change(path, "quick", {"epoch": 3})
+    page.unlink()
+    with pytest.raises(ValueError, match="keeps its settings in a cell"):
+        notebooks.check_change(path, "quick", {"epochs": 3})
+
+
+def test_a_change_is_typed_as_yaml():
+    assert profiles.parse("") == {}
+    change = dict(epochs=12, betas=[0, 1.5], dataset="cifar10", compile=True)
+    assert profiles.parse("epochs: 12, betas: [0, 1.5], dataset: cifar10, compile: yes") == change
+    for text in ("epochs=12", "12", "epochs: ", "epochs: [1", "- a"):
+        with pytest.raises(ValueError, match="is not of the form 'epochs: 12"):
+            profiles.parse(text)
+
+
+# --- exercises
+
+
+def unanswered(x): ...
+
+
+def documented(x):
+    """What x is."""
+
+
+def right(x):
+    return 2 * x
+
+
+def wrong(x):
+    return x
+
+
+def broken(x):
+    return x / 0
+
+
+ANSWERS = {
+    unanswered: "not answered yet",
+    documented: "not answered yet",
+    right: "right",
+    wrong: "wrong: twice x",
+    broken: "wrong: ZeroDivisionError: division by zero",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.__name__)
+def test_a_check_says_what_is_wrong_and_grading_raises_it(answer, capsys):
+    says = ANSWERS[answer]
+    with notebook.check(answer):
+        assert answer(3) == 6, "twice x"
+    assert capsys.readouterr().out == f"{says}\n"
+    if answer is right:
+        with notebook.grade(answer):
+            assert answer(3) == 6
+    else:
+        said = says.removeprefix("wrong: ")
+        with pytest.raises(AssertionError, match=said), notebook.grade(answer):
+            assert answer(3) == 6, "twice x"
+
+
+def test_a_function_that_returns_nothing_on_purpose_is_an_answer():
+    assert not is_stub(lambda: 5)
+    assert not is_stub(lambda x: print(x))
+    assert is_stub(lambda: None)
+
+
+# --- figures and the ledger
+
+
+@pytest.fixture
+def axis():
+    figure, axis = plt.subplots()
+    yield axis
+    plt.close(figure)
+
+
+def test_paired_gains_draws_mean_interval_and_the_marks_of_others(axis):
+    gains = {"hard": [1.0, 2.0, 3.0], "debiased": plots.Interval((-0.1, -0.5, 0.3))}
+    marks = {"debiased": {"elsewhere": 0.6, "again": 0.5}}
+    plots.paired_gains(axis, gains, published={"debiased": 4.26}, independent=marks)
+    drawn = {round(float(x), 3) for line in axis.lines for x in np.atleast_1d(line.get_xdata())}
+    low, high = 2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5
+    assert {2.0, -0.1, 4.26, 0.6, 0.5, 0.0} <= drawn
+    assert {round(low, 3), round(high, 3)} <= drawn
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["hard", "debiased"]
+    first, last = axis.get_ylim()
+    assert first > last, "the first arm stands on top"
+
+
+def test_a_curve_and_its_gap_are_paired_by_seed():
+    rows = [
+        {"N": N, "seed": seed, "arm": arm, "accuracy": seed + N * (1 if arm == "hard" else 0.5)}
+        for N in (2, 4)
+        for seed in range(3)
+        for arm in ("biased", "hard")
+    ]
+    figure, axes = plt.subplots(1, 2)
+    plots.curve_and_gap(axes, pd.DataFrame(rows), "N", "accuracy", "arm", "biased")
+    (gap,) = [line for line in axes[1].lines if line.get_marker() == "o"]
+    assert gap.get_xydata().tolist() == [[2, 1], [4, 2]], "numeric axes; the seeds cancel"
+    assert axes[1].get_ylabel() == "minus SimCLR"
+    plt.close(figure)
+
+
+def test_every_arm_has_one_colour_by_either_of_its_names():
+    assert set(plots.NAMES.values()) <= set(plots.COLOURS)
+    assert len(set(plots.COLOURS.values())) == len(plots.COLOURS)
+    for objective, name in plots.NAMES.items():
+        assert plots.colour(objective) == plots.colour(name) == plots.COLOURS[name]
+
+
+def test_a_ledger_shows_five_lines_and_folds_the_rest(tmp_path):
+    from curlnb.companion import ledger as ledgers
+
+    ledger = ledgers.Ledger("n", "quick", tmp_path)
+    for i in range(7):
+        ledger.judge(f"mine/{i}", exact=notebook.holds(i < 6), value=0.5, claim=f"claim <{i}>")
+    shown = ledger.show()._repr_html_()
+    before, _, folded = shown.partition("<details>")
+    assert before.count("<li>") == formatting.LINES == 5
+    assert "✓ holds: claim &lt;0&gt; (0.5)" in before
+    assert "claim &lt;6&gt;" not in before
+    assert all(f"claim &lt;{i}&gt;" in folded for i in range(7))
+    assert folded.count("✗ fails") == 1
