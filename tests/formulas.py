@@ -1,4 +1,4 @@
-"""The papers' formulas, written again as loops in 60-digit decimals; similarities to try them on."""
+"""The papers' formulas, written again as loops in 60-digit decimals; similarities to try."""
 
 import math
 from decimal import Decimal, localcontext

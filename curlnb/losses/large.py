@@ -93,10 +93,12 @@ def loss_against_all(
         options |= {"beta": options["beta"] * scale, "weight_clip": None}
 
     def loss(rows: slice) -> Tensor:
-        each = {k: x[rows] if isinstance(x, Tensor) and x.dim() else x for k, x in options.items()}
+        each: dict[str, Any] = {
+            k: x[rows] if isinstance(x, Tensor) and x.dim() else x for k, x in options.items()
+        }
         scores, positives = anchors[rows] @ flat.T, plus[rows]
         mask = counted(item[rows])
-        return contrastive_loss(positives[:, 0], scores, extra_pos=positives, mask=mask, **each)  # type: ignore[arg-type]
+        return contrastive_loss(positives[:, 0], scores, extra_pos=positives, mask=mask, **each)
 
     if tile is None:
         return loss(slice(None))

@@ -1,4 +1,4 @@
-"""The recipes of docs/losses.md run as they stand, each by itself, where its library is installed."""
+"""The recipes of docs/losses.md run as they stand, each where its library is installed."""
 
 import re
 from pathlib import Path

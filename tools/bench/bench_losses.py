@@ -91,9 +91,8 @@ def main() -> None:
             first = first or (memory, seconds)
             ratios = f"{memory / first[0]:.2f} | {seconds / first[1]:.2f}"
             matrices = memory / (4 * (2 * batch) ** 2)
-            print(
-                f"| {batch:,} | {name} | {memory / 1e6:.0f} | {matrices:.2f} | {seconds:.3g} | {ratios} |"
-            )
+            measured = f"{memory / 1e6:.0f} | {matrices:.2f} | {seconds:.3g} | {ratios}"
+            print(f"| {batch:,} | {name} | {measured} |")
 
 
 if __name__ == "__main__":
