@@ -151,7 +151,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.2_table2_blocks": {
         "classes_shown": ("points for blocks", "(points // size)", "points"),
-        "others": ("n for n - 1", "(z.shape[1] - 1)", "z.shape[1]"),
+        "quick_thoughts": [
+            ("own block among the negatives", "[block != block[i]]", ""),
+            ("the anchor as its own positive", "j != i and ", ""),
+        ],
         "blocks_and_pairs": (
             "exchanged",
             "loss(v.mean(1)).mean(), loss(v).mean()",
