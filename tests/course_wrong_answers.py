@@ -232,7 +232,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
     },
     "3_hcl/4.1_worst_case_limit": {
-        "log_mean": ("the limit forgotten", "beta == math.inf", "False"),
+        "best_reply": ("the anchor's class allowed", "u.masked_fill(same, -math.inf)", "u"),
         "depth_for": ("beta for 1 + beta", "/ (1 + beta)", "/ beta"),
         "bracket": ("not divided by tau^-", "(mass - tau) / (1 - tau)", "(mass - tau)"),
     },
