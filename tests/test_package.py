@@ -218,6 +218,7 @@ def test_each_folder_says_what_its_modules_import():
         wanted.setdefault(path.parent.name, set()).update(imports_of(path)[0])
     assert folders_needs() == wanted
     assert {name for name, modules in wanted.items() if not modules} == {
+        "losses",
         "models",
         "evaluation",
         "experiments",

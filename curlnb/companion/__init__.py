@@ -8,6 +8,7 @@ need(
     "markupsafe",
     "matplotlib",
     "pandas",
+    "papermill",
     "psutil",
     "scipy",
 )

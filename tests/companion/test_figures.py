@@ -13,7 +13,7 @@ from curlnb.companion.statistics import slope_per_doubling, t_interval
 from curlnb.data.images import Dataset
 
 
-def test_the_style_is_seaborns_theme_but_for_the_colour_map():
+def test_the_style_is_seaborns_theme_but_for_colour_map_and_layout():
     """Its import takes longer than that of matplotlib; the style file has what `set_theme` sets."""
     import seaborn as sns
 
@@ -34,6 +34,8 @@ def test_the_style_is_seaborns_theme_but_for_the_colour_map():
     )
     assert to_rgba_array(colours[0]) == pytest.approx(to_rgba_array(colours[1]), abs=1e-9)
     assert (theirs.pop("image.cmap"), ours.pop("image.cmap")) == ("rocket", "magma")
+    name = "figure.constrained_layout.use"  # so that no label runs into its neighbour
+    assert (theirs.pop(name), ours.pop(name)) == (False, True)
     changed = {name for name in ours if str(ours[name]) != str(theirs[name])}
     assert {name for name in changed if to_rgba(ours[name]) != to_rgba(theirs[name])} == set()
 

@@ -359,7 +359,7 @@ class TestKnn:
             knn(x, y, x * math.nan, y, k=2)
         with pytest.raises(
             ValueError,
-            match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: torch\.as_tensor",
+            match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: use torch\.as_tensor",
         ):
             knn(x.numpy(), y.numpy(), x, y, k=2)
         with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
