@@ -31,7 +31,7 @@ def test_every_row_that_it_reads_is_measured():
         assert rows[id]["interval"], (call, id)
     table = re.search(r"#results\((.*?)\)", BODY, re.S)[1]
     for id in re.findall(r"\"([^\"]+)\"", table):
-        assert rows[id]["interval"] and rows[id]["seeds"], id
+        assert all(rows[id][name] for name in ("interval", "seeds")), id
 
 
 def test_it_builds(tmp_path, monkeypatch):
