@@ -147,7 +147,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("not centred", "(f, f - f.mean(0))", "(f, f)"),
             ("one mean for all coordinates", "f.mean(0)", "f.mean()"),
         ],
-        "collides": ("the complement", "1 - (1 - 1 / C) ** k", "(1 - 1 / C) ** k"),
+        "weights_of": ("counts for shares", " / len(tokens)", ""),
     },
     "1_curl/8.2_table2_blocks": {
         "classes_shown": ("points for blocks", "(points // size)", "points"),
