@@ -151,7 +151,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.2_table2_blocks": {
         "classes_shown": ("points for blocks", "(points // size)", "points"),
-        "others": ("n for n - 1", "(z.shape[1] - 1)", "z.shape[1]"),
+        "quick_thoughts": [
+            ("own block among the negatives", "[block != block[i]]", ""),
+            ("the anchor as its own positive", "j != i and ", ""),
+        ],
         "blocks_and_pairs": (
             "exchanged",
             "loss(v.mean(1)).mean(), loss(v).mean()",
@@ -163,7 +166,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "collapsed_gap": ("forgotten temperature", "math.exp(1 / T)", "math.exp(1)"),
     },
     "2_dcl/4_debiased_loss": {
-        "enough_negatives": ("one too few", " + 1", ""),
+        "rescaling": ("1 - tau+ forgotten", "(1 - tau_plus) * ", ""),
         "floor_prior": [
             ("mean of s for mean of e^s", "(s_neg / T).exp().mean(1)", "(s_neg / T).mean(1).exp()"),
             ("s for e^s", "(s_neg / T).exp()", "(s_neg / T)"),
@@ -229,7 +232,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
     },
     "3_hcl/4.1_worst_case_limit": {
-        "log_mean": ("the limit forgotten", "beta == math.inf", "False"),
+        "best_reply": ("the anchor's class allowed", "u.masked_fill(same, -math.inf)", "u"),
         "depth_for": ("beta for 1 + beta", "/ (1 + beta)", "/ beta"),
         "bracket": ("not divided by tau^-", "(mass - tau) / (1 - tau)", "(mass - tau)"),
     },

@@ -203,11 +203,12 @@ def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
 
 
 def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[Any]:
-    """Where a run's code begins: its function, the groups of its parameters, and functions of the
-    package among their values.
+    """Where a run's code begins: its function, the groups of its parameters, functions of the
+    package among their values, and the classes of those that are the user's own data.
     """
     given = [value for value in parameters.values() if _place(value)]
-    return [function, *groups_of(function).values(), *given]
+    kinds = dict.fromkeys(type(value) for value in parameters.values() if hasattr(value, "digest"))
+    return [function, *groups_of(function).values(), *given, *kinds]
 
 
 def code_graphs(
@@ -215,7 +216,8 @@ def code_graphs(
 ) -> list[Graph]:
     """What the code of a run of the package's `function` reaches, in a source of the package."""
     chosen, parts = _names_in([*parameters.values()]), _parts(function, parameters)
-    places = [source.resolved(part.__module__, part.__name__) for part in parts]
+    ours = [part for part in parts if is_ours(part.__module__)]
+    places = [source.resolved(part.__module__, part.__name__) for part in ours]
     return [source.graph(place, chosen) for place in places]
 
 

@@ -105,7 +105,8 @@ def check_parameters(experiment: str, given: Mapping[str, Any], hints: Mapping[s
             whole = (0, MOST) if isinstance(number, int) else (-math.inf, math.inf)
             low, high = RANGES.get(name, whole)
             if not (low <= number <= high and math.isfinite(number)):
-                raise ValueError(f"{start}; numbers from {low} to {high}")
+                bound = f"at least {low}" if number < low else f"at most {high}"
+                raise ValueError(f"{start}, {bound if math.isfinite(number) else 'finite'}")
 
 
 def _short(value: Any) -> str:

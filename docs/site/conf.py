@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import course
-import readme_counts
+import pages
 from colab import repository
 
 from curlnb.companion import notebooks
@@ -259,7 +259,7 @@ MADE = {
     "notebooks": _toctrees,
     "modules": _modules,
     "exercises": _exercises,
-    "counts": lambda: readme_counts.table(best_evidence(committed=True)),
+    "counts": lambda: pages.counts(best_evidence(committed=True)),
 }
 
 

@@ -16,7 +16,7 @@ PAGES = [
     *sorted((HOME / "docs").rglob("*.md")),
     *sorted((HOME / "notebooks").rglob("*.ipynb")),
 ]
-NOT_YET_RETOLD = {HOME / "docs/night.md"} | {
+NOT_YET_RETOLD = {
     path for path in PAGES if path.suffix == ".ipynb" and not profiles.file_of(path).exists()
 }
 """Pages whose numbers need not name their rows yet: those without a file of settings."""

@@ -149,8 +149,8 @@ def test_objectives_are_the_losses_by_name():
             "negatives is 1022: a batch of 256 in 2 views holds 510",
         ),
         ({"negatives": 46, "batch": 16, "views": 3}, "a batch of 16 in 3 views holds 45"),
-        ({"negatives": 0}, "negatives is 0: it must be a whole number or None; numbers from 1 to"),
-        ({"batch": 1}, "batch is 1: it must be a whole number; numbers from 2 to"),
+        ({"negatives": 0}, "negatives is 0: it must be a whole number or None, at least 1"),
+        ({"batch": 1}, "batch is 1: it must be a whole number, at least 2"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):

@@ -98,7 +98,7 @@ def test_own_parts_of_every_kind_go_to_worker_processes(tmp_path):
 
 def test_an_experiment_says_what_it_takes_and_that_it_is_not_called():
     assert [*inspect.signature(simclr).parameters] == ["seed", "training", "released_probe"]
-    assert inspect.getdoc(simclr).startswith("Train as `fit` says")
+    assert inspect.getdoc(simclr).startswith("Train an encoder by `fit`")
     with pytest.raises(TypeError, match=r"sweep\(simclr, seeds=1, objective=\.\.\.\)"):
         simclr(objective=sigmoid_loss)
 

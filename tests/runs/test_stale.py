@@ -109,7 +109,7 @@ USES = [  # a change of what computes, and which runs use it
         lambda name, given: given.get("encoder") == "cnn",
     ),
     (
-        "data/augment.py",
+        "data/photometric.py",
         "= range(",
         "= range(0, ",
         of("images", "moco", "multiview", "representations"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import course
 import nbformat
 import pytest
+import setuptools  # noqa: F401  (nbgrader needs it before anything imports distutils)
 from course_hidden import HIDDEN
 from course_wrong_answers import TABULATED, WRONG, wrong
 
