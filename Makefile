@@ -11,7 +11,7 @@ CPU = $(if $(CURLNB_TORCH_BACKEND),--torch-backend $(CURLNB_TORCH_BACKEND))
 LOCKED = notebooks graphs control cluster course docs dev
 RUN = $(BIN)/python -m curlnb
 
-.PHONY: help setup reproduce test oldest bench data report site course lab clean reference restamp lock
+.PHONY: help setup reproduce test oldest bench data report site paper course lab clean reference restamp lock
 .DEFAULT_GOAL := help
 
 # With these, a hundred processes would compile torch anew, or find other packages than the locked.
@@ -55,6 +55,9 @@ report: setup        ## write the report page again
 site: setup          ## build the web site in results/site/html, executing nothing
 	@$(BIN)/python tools/build_site.py $(if $(BROWSE),--browse)
 
+paper: setup         ## write the paper about the ledger, results/paper/paper.pdf, in seconds
+	@PYTHONPATH=tools $(BIN)/python tools/paper/paper.py
+
 course: setup        ## write a student edition into results/course (docs/course.md)
 	@$(BIN)/python tools/course.py
 
@@ -68,11 +71,12 @@ restamp: setup       ## after a pure refactoring: renew the digests of what kept
 	@$(RUN) reference --profile $(PROFILE) --restamp \
 		$(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))
 
+LOCKED = notebooks graphs control cluster course docs dev
 UV_LOCK = $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--python-version 3.11 --no-header
 
 lock: setup          ## resolve requirements.lock and tools/uv.lock again
-	@$(UV_LOCK) --all-extras pyproject.toml -o requirements.lock
+	@$(UV_LOCK) $(LOCKED:%=--extra %) pyproject.toml -o requirements.lock
 	@grep -oE '^setuptools==[0-9.]+' requirements.lock | sed '$$ a uv' | \
 		$(UV_LOCK) --no-deps --no-annotate - -o tools/uv.lock
 

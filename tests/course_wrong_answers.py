@@ -44,7 +44,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "blind_spots": ("one attribute compared", "has[a] == has[b]", "has[a][0] == has[b][0]"),
     },
     "1_curl/4.1_surrogate_bound": {
-        "right_side": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
+        "lemma_bound": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
         "loose": ("too small a spread", "r = 15.0", "r = 1.5"),
         "means_only": [
             (
@@ -147,7 +147,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("not centred", "(f, f - f.mean(0))", "(f, f)"),
             ("one mean for all coordinates", "f.mean(0)", "f.mean()"),
         ],
-        "collides": ("the complement", "1 - (1 - 1 / C) ** k", "(1 - 1 / C) ** k"),
+        "weights_of": ("counts for shares", " / len(tokens)", ""),
     },
     "1_curl/8.2_table2_blocks": {
         "classes_shown": ("points for blocks", "(points // size)", "points"),
@@ -219,7 +219,8 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "error_ratio": ("not divided by 1 - tau_plus", "((1 - tau_plus) * rho)", "rho"),
     },
     "3_hcl/3_hard_sampling": {
-        "class_mass": ("forgotten temperature", "beta * S / t", "beta * S"),
+        "rival": ("beta for 1 + beta", "t / (1 + beta)", "t / beta if beta else t"),
+        "threshold": ("the share forgotten", "beta / (1 + beta)", "1"),
         "mended": [
             (
                 "denominator not debiased",
@@ -229,7 +230,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("a power forgotten", "e_pos**beta", "e_pos"),
             ("the floor forgotten", ".clamp_min(lowest)", ""),
         ],
-        "pull": ("the normaliser taken for constant", " - beta * flatter", ""),
     },
     "3_hcl/4.1_worst_case_limit": {
         "best_reply": ("the anchor's class allowed", "u.masked_fill(same, -math.inf)", "u"),
@@ -240,7 +240,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "pyramid": ("the square taken for above the equator", "2 + 2 * h", "2 - 2 * h"),
         "crowd": ("the crowded corner counted", "(k - 1) *", "k *"),
         "cost_of_a_stray": ("beta ignored", "beta=beta", "beta=math.inf"),
-        "medoid_and_variance": ("the farthest point", ".argmin()", ".argmax()"),
     },
     "3_hcl/5.1_figure2_images": {
         "effective": ("forgotten temperature", "beta * s_neg / t", "beta * s_neg"),
@@ -290,10 +289,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "3_hcl/6.3_figure11_speed": {
         "speed_up": ("the length forgotten", "lead * length / b", "lead / b"),
         "first_to_first": ("the paper's rule", "first_epoch(a, a[-1]) /", "len(a) /"),
-        "push": [
-            ("weights differentiated", ".exp().detach()", ".exp()"),
-            ("forgotten temperature", "beta * neg / t", "beta * neg"),
-        ],
+        "possible": ("the missed mark forgotten", "epochs + every + 1", "epochs + 1"),
     },
     "3_hcl/C.1_figure6_moco": {
         "memory": ("steps for epochs", " / (images // batch)", ""),

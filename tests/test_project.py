@@ -1,11 +1,14 @@
 """The set-up files agree with one another, and the commands answer bad input in one line."""
 
+import ast
+import fcntl
 import importlib.util
 import itertools
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 
 import pytest
@@ -164,6 +167,32 @@ def test_a_copied_or_moved_checkout_is_set_up_anew(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "run", lambda command, *_: began.append(command))
     module.main()
     assert began[0][1:4] == ["-m", "venv", "--clear"]
+
+
+def test_the_users_settings_of_pip_and_python_do_not_reach_an_installation(monkeypatch):
+    """A set-up with PIP_USER=1 or PIP_TARGET installed elsewhere, or ended in pip's own text."""
+    module = bootstrap()
+    for name in (*module.FOREIGN, "PIP_USER"):
+        monkeypatch.setenv(name, "1")
+    said = module.call([sys.executable, "-c", "import os; print(dict(os.environ))"]).stdout
+    seen = ast.literal_eval(said)
+    assert seen["PIP_USER"] == "0"
+    assert not set(module.FOREIGN) & set(seen)
+    assert {"PIP_TARGET", "PIP_PREFIX", "PYTHONPATH"} <= set(module.FOREIGN)
+
+
+def test_of_two_set_ups_at_once_one_waits_for_the_other(monkeypatch, tmp_path):
+    module, began = bootstrap(), threading.Event()
+    monkeypatch.setattr(module, "ROOT", str(tmp_path))
+    monkeypatch.setattr(module, "set_up", lambda python: began.set())
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    second = threading.Thread(target=module.main)
+    second.start()
+    assert not began.wait(0.3)
+    os.close(other)  # the first has ended
+    second.join(60)
+    assert began.is_set()
 
 
 def test_a_build_of_torch_without_known_digests_is_refused_unless_the_user_says_so(

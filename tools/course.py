@@ -47,6 +47,8 @@ c.Execute.timeout = 600
 TASK = re.compile(
     r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M
 )
+QUIET = "import sys\nsys.stderr = sys.stdout"
+"""Before a check of nbgrader's, which takes a warning or a debug line on stderr for a failure."""
 REFEREE = "## For the referee"
 WORDS_A_MINUTE = 150  # of prose with formulas
 LONGEST = 120  # characters of a reason: a check's message is shorter, a student's error may not be
@@ -226,8 +228,8 @@ def source_of(one: Lesson) -> Any:
             _roles(cell, f"answer-{exercise.number}", solution=True)
         elif "check" in tags_of(cell):
             hidden = exercise.whole_check.removeprefix(exercise.graded).strip()
-            marked = f"\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS" if hidden else ""
-            cell.source = exercise.graded + marked
+            parts = [_hidden(QUIET), exercise.graded, *([_hidden(hidden)] if hidden else [])]
+            cell.source = "\n".join(parts)
             _roles(cell, f"check-{exercise.number}", grade=True, locked=True)
             cell.metadata.nbgrader["points"] = exercise.points
         if cell.cell_type == "code" and tags_of(cell) & {"exercise", "check"}:
@@ -236,6 +238,10 @@ def source_of(one: Lesson) -> Any:
             cells.append(cell)
     made.cells = cells
     return made
+
+
+def _hidden(text: str) -> str:
+    return f"### BEGIN HIDDEN TESTS\n{text}\n### END HIDDEN TESTS"
 
 
 def _roles(cell: Any, name: str, **given: bool) -> None:

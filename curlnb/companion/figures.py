@@ -16,13 +16,10 @@ from curlnb.companion.figures_theory import (  # noqa: F401  (one address for al
     best_against_budget,
     class_colours,
     decision_regions,
-    estimates_and_errors,
     image_triplets,
     latent_classes,
     pair_matrix,
-    search_progress,
     segments,
-    stacked_on_circle,
 )
 from curlnb.companion.statistics import slope_per_doubling, t_interval
 

@@ -106,8 +106,10 @@ def _copy_of(notebook: str) -> str:
     shell = get_ipython()
     of_an_editor = shell.user_ns.get("__vsc_ipynb_file__", "") if shell else ""  # VS Code
     path = Path(os.environ.get("JPY_SESSION_NAME") or of_an_editor)  # JupyterLab
-    same = path.suffix != ".ipynb" or path.stem == notebook.rpartition("/")[2]
-    return "" if same else path.stem
+    found, expected = path.stem, notebook.rpartition("/")[2]
+    with contextlib.suppress(ValueError):  # a student edition's place is another one
+        found, expected = notebooks.name_of(path), notebook
+    return "" if path.suffix != ".ipynb" or found == expected else path.stem
 
 
 def settings(

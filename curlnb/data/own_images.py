@@ -68,31 +68,33 @@ def from_arrays(
     return OwnImages(str(name), tuple(map(str, known)), images[0], labels[0], images[1], labels[1])
 
 
-def _array(given: Any) -> np.ndarray:
-    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+def _array(what: str, given: Any, expected: str) -> np.ndarray:
+    try:
+        return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{what} are no array ({error}): {expected}") from None
 
 
 def _images(what: str, given: Any) -> Tensor:
+    expected = (
+        "expected uint8 [n, 1 or 3, h, w] "
+        "(channels last: permute(0, 3, 1, 2); numbers in [0, 1]: times 255, rounded)"
+    )
     if isinstance(given, list | tuple):
-        shapes = sorted({_array(one).shape for one in given})
+        arrays = [_array(what, one, expected) for one in given]
+        shapes = sorted({one.shape for one in arrays})
         if len(shapes) != 1:
             raise DataError(f"{what} have {len(shapes)} shapes {shapes[:2]}: all must have one")
-        given = np.stack([_array(one) for one in given])
-    array = _array(given)
+        given = np.stack(arrays)
+    array = _array(what, given, expected)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
-        raise DataError(
-            f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, 1 or 3, h, w] "
-            "(channels last: permute(0, 3, 1, 2); numbers in [0, 1]: times 255, rounded)"
-        )
+        raise DataError(f"{what} are {array.dtype} {list(array.shape)}: {expected}")
     return torch.from_numpy(np.array(array, order="C"))
 
 
 def _labels(what: str, given: Any) -> list[Any]:
     expected = "expected whole numbers, 0 or more, or names [n], none missing"
-    try:
-        values = _array(given)
-    except ValueError as error:
-        raise DataError(f"{what} are no array ({error}): {expected}") from None
+    values = _array(what, given, expected)
     if values.ndim != 1 or not len(values):
         raise DataError(f"{what} have the shape {list(values.shape)}: {expected}")
     labels = [int(one) if isinstance(one, np.integer) else one for one in values.tolist()]
@@ -185,6 +187,11 @@ def _pictures(files: list[Path]) -> Tensor:
 
 def _picture(file: Path) -> Image.Image:
     """A picture of 8 bits a channel, decoded and upright."""
+    if file.is_dir():
+        raise DataError(
+            f"{file} is a folder where a picture is expected: "
+            "give train/<class>/* and test/<class>/*, or <class>/*"
+        )
     try:
         with Image.open(file, formats=FORMATS) as picture:
             if picture.mode.startswith(("I", "F")) or _deep(picture):

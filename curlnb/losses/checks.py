@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 Number = float | Tensor
+PLAIN = (Real, str, type(None))
+"""What a choice can be, and what can be compared with one."""
 
 
 def is_known(data: Tensor, condition: Callable[[Tensor], Tensor]) -> bool:
@@ -33,7 +35,8 @@ def check_number(name: str, value: object, within: Callable[[Any], Any], wanted:
     else:
         right = isinstance(value, Real) and within(value)
     if not right:
-        raise ValueError(f"{name} must be {wanted}, not {shown!r}")
+        wanted += "" if isinstance(shown, PLAIN) else ", as a number or a tensor"
+        raise ValueError(f"{name} must be {wanted}, not {' '.join(repr(shown).split()):.60}")
 
 
 def is_zero(value: Number) -> bool:

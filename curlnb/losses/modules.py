@@ -1,5 +1,6 @@
 """The objectives as modules, for a training loop that is not ours."""
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -49,11 +50,17 @@ class InfoNCE(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        known = [field.name for field in fields(Options)]
+        if unknown := sorted(options.keys() - set(known)):
+            known += ["reduction", "normalize", "gather", "tile"]
+            raise TypeError(
+                f"{type(self).__name__} has no setting {unknown[0]!r}, but {', '.join(known)}"
+            )
         Options(temperature, **options)  # checks them
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-        if tile is not None and tile < 1:
-            raise ValueError(f"tile must be a number of anchors >= 1 or None, not {tile}")
+        if not (tile is None or (isinstance(tile, int) and tile >= 1)):
+            raise ValueError(f"tile must be a number of anchors >= 1 or None, not {tile!r}")
         self.reduction, self.normalize, self.gather, self.tile = reduction, normalize, gather, tile
         self.option_names = ["temperature", *options]
         for name, value in (("temperature", temperature), *options.items()):
@@ -76,14 +83,16 @@ class InfoNCE(nn.Module):
         `Unbiased` needs and no other objective looks at.
         """
         views = upcast(z1, z2, *more_views)
-        alike = all(z.dim() == 2 and z.shape == views[0].shape for z in views)
+        alike = all(z is not None and z.dim() == 2 and z.shape == z1.shape for z in views)
         require(alike, "views, all of one shape [B, d]", *views)
         if self.normalize:
             views = tuple(F.normalize(z, dim=1) for z in views)
         right = labels is None or (
-            labels.shape == views[0].shape[:1] and not labels.is_floating_point()
+            isinstance(labels, Tensor)
+            and labels.shape == z1.shape[:1]
+            and not labels.is_floating_point()
         )
-        require(right, f"integer labels [{len(views[0])}]", labels)
+        require(right, f"integer labels [{len(z1)}]", labels)
         if self.by_labels and labels is None:
             raise ValueError(f"{type(self).__name__} needs labels=, the class of each item [B]")
         labels = labels if self.by_labels else None

@@ -83,20 +83,18 @@ VARIABLES = {  # name: (pattern of its values, what it is)
 CARRIED = Path(__file__).resolve().parent.parent / "carried"
 
 
-def _found() -> Path:
-    """The checkout in which the package lies; for an installed wheel, the one around the working
-    directory, or what the wheel carries.
-    """
-    if not CARRIED.is_dir():
-        return CARRIED.parent.parent
+def around() -> Path | None:
+    """The checkout around the working directory."""
     with contextlib.suppress(OSError):  # a working directory that is gone
         for folder in (Path.cwd(), *Path.cwd().parents):
             if (folder / "notebooks").is_dir() and (folder / "data" / "catalogue.json").is_file():
                 return folder
-    return CARRIED
+    return None
 
 
-FOUND = _found()
+# the checkout in which the package lies; for an installed wheel, the one around the working
+# directory, or what the wheel carries
+FOUND = (around() or CARRIED) if CARRIED.is_dir() else CARRIED.parent.parent
 
 WITHOUT_TILES = "AVX512_CORE_FP16"
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)

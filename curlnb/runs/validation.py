@@ -44,7 +44,16 @@ _KINDS: dict[Any, str] = {
 def check_environment() -> None:
     """Look at every CURLNB_* variable, and give the paths among them their full length, in which ~
     is the home folder.
+
+    Also refuse to start in one checkout with the package of another, as a copied .venv would, unless
+    CURLNB_HOME says which of them is meant.
     """
+    here, own = environment.around(), environment.FOUND
+    if here and not here.samefile(own) and not environment.setting("CURLNB_HOME"):
+        raise ValueError(
+            f"this is started in the checkout {here}, and curlnb is that of {own}: "
+            f"run `make setup` in {here} and restart the kernel"
+        )
     for name in sorted(os.environ):
         if name.startswith("CURLNB_") and name not in environment.VARIABLES:
             near = difflib.get_close_matches(name, environment.VARIABLES, 1)

@@ -7,6 +7,7 @@ import pytest
 
 from curlnb.companion import formatting, notebook, notebooks, plots, profiles
 from curlnb.companion.exercises import is_stub
+from curlnb.companion.ledger import read_all
 
 FILE = """
 batch = 256
@@ -84,6 +85,27 @@ def test_a_notebooks_settings_are_read_without_executing_it(page):
     page.unlink()
     with pytest.raises(ValueError, match="keeps its settings in a cell"):
         notebooks.check_change(path, "quick", {"epochs": 3})
+
+
+def test_a_copy_keeps_what_it_makes_apart(page, monkeypatch, capsys):
+    """A notebook that was duplicated in JupyterLab, under another name or in another folder."""
+    folder, results = page.parent, page.parent.parent / "results" / "quick"
+    for file, place in {
+        folder / "x.ipynb": results,
+        folder / "x-Copy1.ipynb": results / "copies" / "x-Copy1",
+        folder / "mine" / "x.ipynb": results / "copies" / "x",
+        folder.parent / "assignments" / "x.ipynb": results,  # of a course
+        folder / "a-session-without-a-file": results,
+    }.items():
+        monkeypatch.setenv("JPY_SESSION_NAME", str(file))
+        assert notebook.settings("x", "quick").results == place
+        said = capsys.readouterr().out
+        assert said.startswith(f"{file.stem} is a copy of x: ") == (place != results)
+        assert said.count("\n") == (place != results)
+    monkeypatch.setenv("JPY_SESSION_NAME", str(folder / "x-Copy1.ipynb"))
+    ledger = notebook.ledger(notebook.settings("x", "quick"))
+    ledger.judge("mine/x", exact="holds", value=1.0, claim="x")
+    assert read_all(results).empty
 
 
 def test_a_change_is_typed_as_yaml():

@@ -162,6 +162,7 @@ BROKEN = {
     "format": ('{"nbformat": 3}', "format.ipynb is no notebook"),
     "line": ("raise ValueError('\\x1b[2Ja clear line')", r"ValueError: \x1b[2Ja clear line"),
     "exits": ("import sys; sys.exit(0)", "a cell ends the kernel"),
+    "overrules": ("profile = 'gpu'", "a cell sets `profile` and is not the first one with the tag"),
 }
 
 

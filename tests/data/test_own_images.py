@@ -238,6 +238,7 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
             {"train_images": [torch.zeros(3, 4, n, dtype=torch.uint8) for n in (4, 5)]},
             r"train_images have 2 shapes \[\(3, 4, 4\), \(3, 4, 5\)\]: all must have one",
         ),
+        ({"train_images": [[[1, 2], [3]]] * 12}, "train_images are no array .*: expected uint8"),
         ({"train_labels": torch.arange(11) % 3}, "there are 12 training images and 11 labels"),
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
         (
@@ -275,7 +276,7 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str
         ("deep grey", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("deep RGB", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("deep PPM", r"b/000\.ppm is no readable picture .*more than 8 bits"),
-        ("folder", r"b/more is no readable picture .*directory"),
+        ("folder", r"b/more is a folder where a picture is expected: give train/<class>/\*"),
         ("eps", r"b/000\.eps is no readable picture"),
         ("empty", r"flat/b has 0 pictures: each class needs 2 or more"),
         ("one", r"flat/b has 1 pictures: each class needs 2 or more"),

@@ -124,6 +124,9 @@ def test_the_repr_tells_the_settings():
         (lambda: InfoNCE(0.0), "temperature must be positive, not 0.0"),
         (lambda: InfoNCE(reduction="avg"), "reduction must be 'mean', 'sum' or 'none', not 'avg'"),
         (lambda: InfoNCE(tile=0), "tile must be a number of anchors >= 1 or None, not 0"),
+        (lambda: InfoNCE(tile="8"), "tile must be a number of anchors >= 1 or None, not '8'"),
+        (lambda: InfoNCE()(None, raw()[0]), r"need views, all of one shape \[B, d\], not NoneType"),
+        (lambda: Unbiased()(*raw(), labels=[0] * 8), r"need integer labels \[8\], not list"),
         (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
         (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"need integer labels \[8\], not .*\(3,\)"),
         (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"need views, all of one shape \[B, d\]"),
@@ -133,6 +136,14 @@ def test_wrong_settings_are_named_in_one_line(call, says):
     with pytest.raises(ValueError, match=says) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_setting_of_another_library_is_named():
+    says = (
+        "Debiased has no setting 'gather_distributed', but temperature, .*normalize, gather, tile$"
+    )
+    with pytest.raises(TypeError, match=says):
+        Debiased(temperature=0.5, gather_distributed=True)
 
 
 # ---- several processes ---------------------------------------------------------------------------

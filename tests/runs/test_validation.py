@@ -127,6 +127,24 @@ def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
     assert os.environ["CURLNB_DATA"] == os.environ["CURLNB_LOG"] == str(tmp_path / "x")
 
 
+def test_the_package_of_another_checkout_is_refused(monkeypatch, tmp_path):
+    """A copy's .venv holds the original's package: its runs would be filed as the copy's."""
+    folder = tmp_path / "notebooks" / "1_curl"
+    folder.mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "catalogue.json").touch()
+    monkeypatch.delenv("CURLNB_HOME", raising=False)
+    monkeypatch.chdir(folder)
+    said = f"this is started in the checkout {tmp_path}, and curlnb is that of {environment.FOUND}"
+    with pytest.raises(ValueError, match=f"^{said}: run `make setup` in {tmp_path} and restart"):
+        validation.check_environment()
+    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    validation.check_environment()
+    monkeypatch.delenv("CURLNB_HOME")
+    monkeypatch.chdir(environment.FOUND / "notebooks")
+    validation.check_environment()
+
+
 def test_every_variable_that_the_code_reads_is_known_and_no_other():
     folders = (HOME / "curlnb", HOME / "tools")
     paths = [path for folder in folders for path in folder.rglob("*.py")]

@@ -1,5 +1,6 @@
 """What `make bench` divides by: operations are counted right. Its timings are never tested."""
 
+import bench_losses
 import bench_stages
 import pytest
 import torch
@@ -30,3 +31,27 @@ def test_the_peak_of_memory_holds_weights_gradients_moments_and_views():
     views = 2 * 256 * 3 * 32 * 32
     peak = bench_stages._peak("cnn", device, "float32")
     assert 4 * (4 * weights + views) < peak < 4e9
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("InfoNCE", 4.0), ("HardNegative", 4.5), (f"HardNegative, tile={bench_losses.TILE}", 2.5)],
+)
+def test_a_loss_is_measured_in_a_process_of_its_own_and_takes_few_similarity_matrices(name, most):
+    """Its peak holds the matrix, or a tile of it, and its gradient; cross-entropy takes 3.1."""
+    memory, seconds = bench_losses.measured(name, 1024, "cpu")
+    matrix = 4 * (2 * 1024) ** 2
+    assert (0.5 if "tile" in name else 2) * matrix < memory < most * matrix
+    assert seconds > 0
+
+
+def test_the_table_of_losses_has_ratios_to_cross_entropy_and_tiles_alone_at_large_batches(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(bench_losses, "measured", lambda name, batch, device: (8e6 + len(name), 2))
+    monkeypatch.setattr("sys.argv", ["bench_losses.py", "1024", "16384"])
+    bench_losses.main()
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[1] for row in rows if row[0] == "| 1,024"] == [*bench_losses.LOSSES]
+    assert all("tile" in row[1] for row in rows if row[0] == "| 16,384")
+    assert all(row[5:] == ["1.00", "1.00 |"] for row in rows)

@@ -92,23 +92,34 @@ def answered(name, answer):
     return book
 
 
+DEBUGGED = """
+of_{0} = {0}
+
+
+def {0}(*given):
+    print("debug", given, file=sys.stderr)
+    return of_{0}(*given)
+"""
 ANSWERS = {
     "solved": lambda e: e.solution,
     "stubs": lambda e: e.stub,
     "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0],
+    "noisy": lambda e: e.solution + DEBUGGED.format(e.function),
 }
 
 
 def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, monkeypatch):
     """The folder is a course of nbgrader's, too: its own commands, as docs/course.md has them, give
-    full marks, none and none.
+    full marks, none and none, and full marks to an answer that prints on stderr.
     """
     from nbgrader import apps
     from traitlets.config import Config
 
     source = nbformat.read(made / "source" / "4_across" / f"{SMALL}.ipynb", as_version=4)
     kept = [c for c in source.cells if "nbgrader" in c.metadata or "def epochs_to(" in c.source]
-    imports = nbformat.v4.new_code_cell("import numpy as np")  # a kernel that starts in a second
+    imports = nbformat.v4.new_code_cell(
+        "import sys\nimport numpy as np"
+    )  # a kernel starts in a second
     source.cells = [imports, *kept]
     (tmp_path / "source" / "4_across").mkdir(parents=True)
     nbformat.write(source, tmp_path / "source" / "4_across" / f"{SMALL}.ipynb")
@@ -146,7 +157,8 @@ def test_nbgrader_itself_generates_and_grades_an_assignment(made, tmp_path, monk
         found = gradebook.assignment_submissions("4_across")
         scores = {each.student.id: (each.score, each.max_score) for each in found}
     most = float(sum(e.points for e in exercises))
-    assert scores == {"solved": (most, most), "stubs": (0, most), "wrong": (0, most)}
+    full, none = (most, most), (0, most)
+    assert scores == {"solved": full, "stubs": none, "wrong": none, "noisy": full}
 
 
 def split(book):
@@ -156,6 +168,7 @@ def split(book):
     at = next(i for i, cell in enumerate(book.cells) if "exercise" in course.tags_of(cell))
     stub, cell = book.cells[at].source, book.cells[at]
     head, body = "import sys\nTWO = 2\n", cell.source
+    body += DEBUGGED.format("faster") if "def faster" in body else ""
     parts = [head, body, "print('trial', file=sys.stderr)\n1 / 0", "%time\nprint(TWO)"]
     cells = [nbformat.v4.new_code_cell(text, metadata=cell.metadata) for text in parts]
     untouched = next(e.stub for e in EXERCISES if e.lesson == SMALL)
@@ -230,4 +243,4 @@ def test_source_marks_solutions_so_that_the_stub_is_left():
         ):
             assert ast.dump(ast.parse(answer.source)) == ast.dump(ast.parse(exercise.stub))
             assert check.metadata.nbgrader.points == exercise.points
-            assert exercise.check.rstrip() in check.source
+            assert exercise.graded in check.source

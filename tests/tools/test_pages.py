@@ -3,8 +3,8 @@
 import re
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pages
+import pandas as pd
 import pytest
 
 from curlnb.companion import ledger

@@ -8,6 +8,7 @@ three after a first call, of one at B > 8,192, where only tiles are tried.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +55,9 @@ def measure(name: str, batch: int, device: str) -> tuple[float, float]:
     z = F.normalize(torch.randn(2, batch, 128, device=device), dim=2).requires_grad_()
     loss, seconds = LOSSES[name], []
     loss(*z[:, :4]).backward()  # what the first call imports and compiles
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = resident_peak()
     if device == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -63,9 +67,27 @@ def measure(name: str, batch: int, device: str) -> tuple[float, float]:
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resident_peak()
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else peak
     return peak - before, min(seconds[1:] or seconds)
+
+
+def resident_peak() -> int:
+    """Bytes. On Linux of this program alone: `resource` counts what it was started from, too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def measured(name: str, batch: int, device: str) -> tuple[float, float]:
+    """`measure` in a process of its own."""
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}  # freed memory is given back
+    words = [sys.executable, __file__, str(batch), "--device", device, "--one", name]
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True)
+    memory, seconds = json.loads(done.stdout)
+    return memory, seconds
 
 
 def main() -> None:
@@ -79,20 +101,17 @@ def main() -> None:
         return
     print("| B | loss | MB | matrices | time, s | memory, ratio | time, ratio |")
     print("|---|---|---|---|---|---|---|")
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}  # freed memory is given back
     for batch in given.batches:
         first = None
         for name in LOSSES:
             if batch > 8192 and "tile" not in name:
                 continue
-            words = [sys.executable, __file__, str(batch), "--device", given.device, "--one", name]
-            done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True)
-            memory, seconds = json.loads(done.stdout)
+            memory, seconds = measured(name, batch, given.device)
             first = first or (memory, seconds)
             ratios = f"{memory / first[0]:.2f} | {seconds / first[1]:.2f}"
             matrices = memory / (4 * (2 * batch) ** 2)
-            measured = f"{memory / 1e6:.0f} | {matrices:.2f} | {seconds:.3g} | {ratios}"
-            print(f"| {batch:,} | {name} | {measured} |")
+            cells = f"{memory / 1e6:.0f} | {matrices:.2f} | {seconds:.3g} | {ratios}"
+            print(f"| {batch:,} | {name} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,104 @@
+"""Build the paper from the ledger: `make paper`, in seconds, into results/paper/paper.pdf.
+
+The text is paper.typ; every number in it is a row of the committed ledger, which this writes beside
+it as ledger.json.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pages
+import pandas as pd
+from matplotlib.figure import Figure
+
+import curlnb
+from curlnb.companion import claims, external, formatting, ledger, notebook, plots, reference
+from curlnb.companion.second_opinion import second_opinion
+from curlnb.runs import environment, provenance
+
+TEXT = Path(__file__).with_name("paper.typ")
+FOREST = {
+    "unbiased, N = 510": "chuang2020/fig2-N510",
+    "debiased, N = 510": "chuang2020/fig4a-debiased",
+    "debiased, second positive": "chuang2020/fig4c-positives",
+    "debiased, minus three views": "curlnb/fig4c-three-views",
+    "hard, N = 62": "robinson2021/fig2-cifar10-small-n",
+    "hard, N = 510": "robinson2021/fig2-cifar10-gone",
+    "blocks of five, articles": "arora2019/table2-wiki-b5",
+}
+"""The rows of the figure of gains, an arm first."""
+
+
+def gain_of(row: dict[str, Any]) -> tuple[str, str]:
+    """'+1.55' and '[1.00, 2.10]'; empty for a row without an interval."""
+    if pd.isna(row["mean"]):
+        return "", ""
+    return f"{row['mean']:+.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]"
+
+
+def data() -> dict[str, Any]:
+    """What the text reads: by claim its numbers as text, all of them in order, and counts."""
+    found = ledger.records(ledger.best_evidence(committed=True))
+    rows: dict[str, Any] = {}
+    for row in found:
+        mean, interval = gain_of(row)
+        marks = "; ".join(f"{k}: {v:+.2f}" for k, v in external.marks(row["id"]).items())
+        seeds = "" if pd.isna(row["n"]) else f"{row['n']:.0f}"
+        said = " ".join(claims.table()[row["id"]].claim.split())
+        about = {"verdict": row["verdict"], "seeds": seeds, "claim": said}
+        about["opinion"] = second_opinion(row)
+        rows[row["id"]] = about | {"mean": mean, "interval": interval, "others": marks}
+    rows["ledger"] = [
+        {
+            "id": row["id"],
+            "claim": rows[row["id"]]["claim"],
+            "verdict": row["verdict"],
+            "measured": formatting.number_text(row),
+        }
+        for row in found
+    ]
+    kinds = [row["verdict"] for row in found if row["kind"] in ("theorem", "proof step")]
+    words = {name: kinds.count(name) for name in dict.fromkeys(kinds)}
+    rows["counts"] = {
+        "claims": str(len(found)),
+        "runs": f"{sum(len(reference.records(p)) for p in ('quick', 'night')):,}",
+        "not run": str(sum(row["verdict"] == "not run" for row in found)),
+        "theorems": ", ".join(f"{n} {pages.MANY.get(k, k)}" for k, n in words.items()),
+        "version": curlnb.__version__,
+        "commit": provenance.commit() or "unknown",
+    }
+    return rows
+
+
+def gains() -> Figure:
+    """The forest of gains, with what was published and what others measured."""
+    best = {label: ledger.best(id) for label, id in FOREST.items()}
+    drawn, axis = plt.subplots(figsize=(6.5, 4))
+    plots.paired_gains(
+        axis,
+        {k: plots.Interval((r["mean"], r["low"], r["high"])) for k, r in best.items()},
+        independent={label: external.marks(id) for label, id in FOREST.items()},
+        unit="points of accuracy",
+    )
+    return drawn
+
+
+def main() -> None:
+    import typst
+
+    folder = environment.results_folder() / "paper"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ledger.json").write_text(json.dumps(data(), indent=1), encoding="utf-8")
+    with plt.style.context(["default", notebook.STYLE]):
+        pages.figure().savefig(folder / "lead.svg")
+        gains().savefig(folder / "gains.svg")
+    source = Path(shutil.copy(TEXT, folder))
+    typst.compile(source, output=folder / "paper.pdf")
+    print(folder / "paper.pdf")
+
+
+if __name__ == "__main__":
+    main()
