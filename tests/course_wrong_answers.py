@@ -44,7 +44,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "blind_spots": ("one attribute compared", "has[a] == has[b]", "has[a][0] == has[b][0]"),
     },
     "1_curl/4.1_surrogate_bound": {
-        "right_side": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
+        "lemma_bound": ("tau not subtracted", "rho @ A @ rho - collide", "rho @ A @ rho"),
         "loose": ("too small a spread", "r = 15.0", "r = 1.5"),
         "means_only": [
             (
