@@ -183,14 +183,15 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "floor_prior": ("the floor left out below", "(high - low)", "high"),
+        "same_cost": ("M views for M + 1", "(M + 1)", "M"),
     },
     "2_dcl/5.1_figure5_tsne": {
-        "knn": ("a point votes for itself", ".fill_diagonal_(torch.inf)", ""),
+        "cka": ("not centred", "x - x.mean(0), y - y.mean(0)", "x, y"),
         "tsne_cost": ("distance for its square", "torch.cdist(y, y).square()", "torch.cdist(y, y)"),
         "enough_seeds": ("one too few", "power(n, effect, sd)", "power(n + 1, effect, sd)"),
     },
     "2_dcl/5.2_table1_multiview": {
-        "false_in_batch": ("B for B - 1", "(B - 1) / C", "B / C"),
+        "silent": ("a count for a share", ".mean())", ".sum())"),
         "least_temperature": ("bisection in the wrong direction", "> tau_plus", "< tau_plus"),
     },
     "2_dcl/5.3_table2_sentences": {
@@ -344,7 +345,6 @@ TABULATED = {
         "number_of_points",
     ): "return 1000 if reused else 5000 if M == 500 else 1800",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
-    ("2_dcl/5.2_table1_multiview", "false_in_batch"): "return 2.55 if C == 100 else 25.5",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
     ("3_hcl/C.1_figure6_moco", "memory"): "return 1000 / 390 if batch == 128 else 25.6",
     (

@@ -27,9 +27,6 @@ for M_, b_, k_ in ((7, 3, 5), (11, 1, 9)):
 for target_, tau_ in ((0.3, 0.25), (1.2, 0.01)):
     assert abs((needed(target_, tau_) - tau_) / (1 - tau_) - target_) < 1e-9, "other numbers"
 """,
-    ("2_dcl/5.2_table1_multiview", "false_in_batch"): """
-assert abs(false_in_batch(65, 16) - 4) < 1e-9 and abs(false_in_batch(2, 5) - 0.2) < 1e-9, "other numbers"
-""",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): """
 for beta_, t_ in ((2.0, 1.0), (3.0, 0.25)):
     assert abs(extreme_ratio(beta_, t_) / math.exp(2 * beta_ / t_) - 1) < 1e-9, "other numbers"

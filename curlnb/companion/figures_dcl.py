@@ -1,96 +1,16 @@
-"""Drawings of the notebooks on chuang2020, Sections 5.1, 5.3 and 5.4: pictures by seed, gains by
-task, control.
-"""
+"""Drawings of the notebooks on chuang2020, Sections 5.3 and 5.4: gains by task, control."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from curlnb.companion.figures import means_with_intervals
-
-
-def pictures_by_seed(
-    runs: pd.DataFrame, labels: Tensor, classes: Sequence[str], *, seeds: int = 2
-) -> Figure:
-    """The pictures of `runs` (columns objective, seed, picture_tsne, picture_points, picture_knn10,
-    picture_silhouette): a row a seed, a column an objective, colours by class.
-
-    t-SNE leaves rotation and reflection open: each picture is turned to lie on the first one as
-    well as it can.
-    """
-    first = np.array(runs["picture_tsne"].iloc[0], dtype=float)
-    axes_of_first = np.linalg.svd(first, full_matrices=False)[2]
-    target = first @ axes_of_first.T  # its longer side lies
-    names, rows = list(dict.fromkeys(runs["objective"])), sorted(runs["seed"].unique())[:seeds]
-    figure, axes = plt.subplots(
-        len(rows),
-        len(names),
-        figsize=(13, 2.9 * len(rows) + 0.5),
-        squeeze=False,
-        layout="constrained",
-    )
-    for axis, (seed, name) in zip(
-        axes.flat, [(seed, name) for seed in rows for name in names], strict=True
-    ):
-        run = runs[(runs["objective"] == name) & (runs["seed"] == seed)].iloc[0]
-        places = np.array(run["picture_tsne"], dtype=float)
-        u, _, v = np.linalg.svd(places.T @ target)
-        x, y = (places @ u @ v).T
-        of = labels[torch.as_tensor(run["picture_points"])].numpy()
-        for c, label in enumerate(classes):
-            axis.scatter(
-                x[of == c],
-                y[of == c],
-                s=15,
-                color=plt.get_cmap("tab10")(c % 10),
-                linewidth=0,
-                label=label,
-            )
-        about = f"kNN {100 * run['picture_knn10']:.0f}%, silhouette {run['picture_silhouette']:.2f}"
-        axis.set(title=f"{name}, seed {seed}: {about}", xticks=[], yticks=[], aspect="auto")
-        axis.margins(0.02)
-    look: dict[str, Any] = dict(ncols=min(10, len(classes)), frameon=False, markerscale=2)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", **look)
-    return figure
-
-
-def measures_by_arm(
-    runs: pd.DataFrame, measures: Mapping[str, str], floor: Mapping[str, float] | pd.Series
-) -> Figure:
-    """A panel a measure, features beside picture (columns features_<measure>, picture_<measure>):
-    means over seeds with 95% intervals.
-
-    measures: what the vertical axis says, by measure; floor: the same columns of an untrained
-    encoder, drawn as dashed lines.
-    """
-    figure, axes = plt.subplots(
-        1, len(measures), figsize=(6 * len(measures), 3.8), squeeze=False, layout="constrained"
-    )
-    for axis, (measure, said) in zip(axes[0], measures.items(), strict=True):
-        names = ("features", "picture")
-        parts = [
-            runs[["objective"]].assign(where=where, value=runs[f"{where}_{measure}"])
-            for where in names
-        ]
-        means_with_intervals(axis, pd.concat(parts), "objective", "value", "where")
-        for i, where in enumerate(names):
-            axis.axhline(
-                floor[f"{where}_{measure}"],
-                color=f"C{i}",
-                linestyle="--",
-                linewidth=1,
-                label=f"untrained, {where}",
-            )
-        axis.set(ylabel=said)
-    axes[0, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    return figure
 
 
 def gains_by_task(
