@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from curlnb.companion.figures_theory import (  # noqa: F401  (one address for all figures)
     COLOURS,
-    best_against_budget,
     class_colours,
     decision_regions,
     image_triplets,

@@ -96,23 +96,6 @@ def image_triplets(data: Dataset, rows: Mapping[str, Tensor], hits: Tensor) -> F
     return figure
 
 
-def best_against_budget(
-    axis: Axes, found: Mapping[str, Mapping[int, float]], limit: float | None = None
-) -> None:
-    """The best value of a search by the steps that it was given, one line a name; `limit` is drawn
-    as a dashed line.
-    """
-    for (name, values), marker in zip(found.items(), "osv^Dx*", strict=False):
-        axis.plot(list(values), list(values.values()), marker=marker, label=name)
-    if limit is not None:
-        axis.axhline(limit, color=RED, linestyle="--", linewidth=1.2, label="limit")
-    steps = sorted({step for values in found.values() for step in values})
-    axis.set(xscale="log", xlabel="steps of each ascent")
-    axis.set_xticks(steps, [f"{step}" for step in steps])
-    axis.minorticks_off()
-    axis.legend(fontsize=9)
-
-
 def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
     """A [C, C] matrix of losses with its numbers, rows the anchor's class and columns the
     negative's.
