@@ -54,8 +54,9 @@ def counts(evidence: pd.DataFrame) -> str:
 
 def changed_rows() -> str:
     """The claims that were changed or added after a look at results, in Markdown."""
+    source = "<!-- source: the entry of the table of claims -->"
     rows = [
-        f"| {id} | {claim.where} | {' '.join(claim.changed.split())} |"
+        f"| {id} | {claim.where} | {' '.join(claim.changed.split())}{source} |"
         for id, claim in claims.table().items()
         if claim.changed
     ]
