@@ -15,6 +15,7 @@ import course
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+import torch
 from course_wrong_answers import TABULATED, wrong
 from matplotlib.figure import Figure
 
@@ -350,6 +351,7 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
             exec(code, space)
     finally:
         plt.close("all")
+        torch.set_default_dtype(torch.float32)  # a page has a process of its own, this one goes on
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
