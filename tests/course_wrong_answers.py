@@ -195,8 +195,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "least_temperature": ("bisection in the wrong direction", "> tau_plus", "< tau_plus"),
     },
     "2_dcl/5.3_table2_sentences": {
-        "by_luck": ("more than for at least", "wins - 1", "wins"),
-        "threshold": ("the positive itself forgotten", "(1 + n * tau_plus)", "(n * tau_plus)"),
+        "backwards": ("all of the text for each sentence", "tokens[start:end]", "tokens"),
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
     "2_dcl/5.4_table3_control": {
