@@ -244,8 +244,15 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/5.1_figure2_images": {
         "effective": ("forgotten temperature", "beta * s_neg / t", "beta * s_neg"),
-        "seeds_needed": ("a one-sided limit", "0.975", "0.95"),
-        "push": ("the weights taken for constant", " - beta * flat", ""),
+        "expected_hardest": (
+            "the smallest for the largest",
+            "np.cumsum(shares) ** N",
+            "1 - (1 - np.cumsum(shares)) ** N",
+        ),
+        "over_best": [
+            ("chosen on the test images", "valid.mean(0)", "test.mean(0)"),
+            ("chosen by one seed", "valid.mean(0)", "valid[0]"),
+        ],
     },
     "3_hcl/5.2_figure3_graphs": {
         "weight_on_own": ("its own score for 0", "seen.masked_fill(own, 0)", "seen"),
