@@ -321,7 +321,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "diagnose": ("inputs on which no floor is met", '"right" if right else "floor"', '"right"'),
     },
     "5_across_papers": {
-        "shares_of_push": ("not divided by the sum", "push / push.sum(1, keepdim=True)", "push"),
+        "decoupled": [
+            ("the positive left in", "torch.expm1(", "torch.exp("),
+            ("the knobs forgotten", "family(pos, neg, **knobs)", "family(pos, neg)"),
+        ],
         "some_arm_wins": ("a control for each arm", "x[:, 1:] - x[:, :1]", "x[:, 1:] * 2**0.5"),
     },
     "6_speed": {
