@@ -195,8 +195,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "least_temperature": ("bisection in the wrong direction", "> tau_plus", "< tau_plus"),
     },
     "2_dcl/5.3_table2_sentences": {
-        "by_luck": ("more than for at least", "wins - 1", "wins"),
-        "threshold": ("the positive itself forgotten", "(1 + n * tau_plus)", "(n * tau_plus)"),
+        "backwards": ("all of the text for each sentence", "tokens[start:end]", "tokens"),
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
     "2_dcl/5.4_table3_control": {
@@ -286,11 +285,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/6.2_figure5_false_negatives": {
         "exact_auc": ("ties lost", " + (gaps == 0).double().mean() / 2", ""),
-        "left_over": (
-            "the anchor counted as its own negative",
-            "weight_on_false(z, labels, 0.0, t)",
-            "float((labels[:, None] == labels).double().mean())",
-        ),
+        "centred_dimensions": ("the mean kept", "z - z.mean(0)", "z"),
         "best_separated": (
             "the sides exchanged",
             "np.array([0, o, 1 - o]), np.array([1 - o, o, 0])",

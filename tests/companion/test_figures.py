@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgba, to_rgba_array
 
-from curlnb.companion import figures, figures_dcl, figures_hcl, notebook
+from curlnb.companion import figures, figures_hcl, notebook
 from curlnb.companion.statistics import slope_per_doubling, t_interval
 from curlnb.data.images import Dataset
 
@@ -192,17 +192,6 @@ def test_curves_keep_arms_without_a_colour():
         figure = figures.curves_and_gaps(curves, "tau", 0.0, "kNN", colours=colours)
         assert [len(axis.containers) for axis in figure.axes] == [3, 2]
         assert figure.axes[0].containers[0].lines[0].get_color() == ("black" if colours else "C0")
-        plt.close(figure)
-
-
-def test_gains_of_another_run_are_rings_where_it_has_the_arm():
-    gains = pd.DataFrame(
-        [(arm, "MR", x) for arm in ("a", "b") for x in (0.5, 1.0)], columns=["arm", "task", "gain"]
-    )
-    for rings in (None, {("a", "MR"): 2.0}):
-        figure = figures_dcl.gains_by_task(gains, {}, {}, rings, "quick, one seed")
-        named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-        assert ("quick, one seed" in named) == (rings is not None)
         plt.close(figure)
 
 
