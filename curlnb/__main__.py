@@ -78,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         one.add_argument(
             "parameters",
             nargs="*",
+            default=[],
             metavar="NAME=VALUE",
             help="its parameters and the seed, values as in JSON",
         )
