@@ -200,16 +200,19 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
     "2_dcl/5.4_table3_control": {
-        "by_luck": (
+        "some_setting_always": (
             "the baseline not counted among the arms",
             "(settings_tried + 1)",
             "settings_tried",
         ),
-        "margin": (
-            "the mean of true negatives for all",
-            "np.log(tau_plus)",
-            "np.log(tau_plus / (1 - tau_plus))",
-        ),
+        "improvement": [
+            ("ties do not count", "0.5 * (x[:, None] == y[None])", "0"),
+            (
+                "all tasks in one pot",
+                "x[:, None] > y[None]",
+                "x.mean(1)[:, None, None] > y.mean(1)[:, None]",
+            ),
+        ],
         "other_episodes": [
             ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
             ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
@@ -318,7 +321,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "diagnose": ("inputs on which no floor is met", '"right" if right else "floor"', '"right"'),
     },
     "5_across_papers": {
-        "shares_of_push": ("not divided by the sum", "push / push.sum(1, keepdim=True)", "push"),
+        "decoupled": [
+            ("the positive left in", "torch.expm1(", "torch.exp("),
+            ("the knobs forgotten", "family(pos, neg, **knobs)", "family(pos, neg)"),
+        ],
         "some_arm_wins": ("a control for each arm", "x[:, 1:] - x[:, :1]", "x[:, 1:] * 2**0.5"),
     },
     "6_speed": {
