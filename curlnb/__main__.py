@@ -320,7 +320,8 @@ def _minutes(profile: str) -> str:
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(
-            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})"
+            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} notebooks "
+            f"({machine})"
         )
     built_for = {
         "quick": "half an hour to an hour of two cores",

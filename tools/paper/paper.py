@@ -56,16 +56,19 @@ def data() -> dict[str, Any]:
             "id": row["id"],
             "claim": rows[row["id"]]["claim"],
             "verdict": row["verdict"],
-            "measured": formatting.number_text(row),
+            "measured": formatting.number_text(row).replace("1 cases", "1 case"),
         }
         for row in found
     ]
-    kinds = [row["verdict"] for row in found if row["kind"] in ("theorem", "proof step")]
+    counted = ledger.records(ledger.once(ledger.best_evidence(committed=True)))
+    kinds = [row["verdict"] for row in counted if row["kind"] == "theorem"]
     words = {name: kinds.count(name) for name in dict.fromkeys(kinds)}
+    ours = sum(row["paper"] == claims.OWN for row in found)
     rows["counts"] = {
-        "claims": str(len(found)),
+        "claims": str(len(found) - ours),
+        "ours": str(ours),
         "runs": f"{sum(len(reference.records(p)) for p in ('quick', 'night')):,}",
-        "not run": str(sum(row["verdict"] == "not run" for row in found)),
+        "not run": str(sum(row["verdict"] == "not run" for row in counted)),
         "theorems": ", ".join(f"{n} {pages.MANY.get(k, k)}" for k, n in words.items()),
         "version": curlnb.__version__,
         "commit": provenance.commit() or "unknown",
