@@ -195,8 +195,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "least_temperature": ("bisection in the wrong direction", "> tau_plus", "< tau_plus"),
     },
     "2_dcl/5.3_table2_sentences": {
-        "by_luck": ("more than for at least", "wins - 1", "wins"),
-        "threshold": ("the positive itself forgotten", "(1 + n * tau_plus)", "(n * tau_plus)"),
+        "backwards": ("all of the text for each sentence", "tokens[start:end]", "tokens"),
         "excess": ("the anchor counted", "e[inside].mean()", "e.mean()"),
     },
     "2_dcl/5.4_table3_control": {
@@ -247,8 +246,15 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/5.1_figure2_images": {
         "effective": ("forgotten temperature", "beta * s_neg / t", "beta * s_neg"),
-        "seeds_needed": ("a one-sided limit", "0.975", "0.95"),
-        "push": ("the weights taken for constant", " - beta * flat", ""),
+        "expected_hardest": (
+            "the smallest for the largest",
+            "np.cumsum(shares) ** N",
+            "1 - (1 - np.cumsum(shares)) ** N",
+        ),
+        "over_best": [
+            ("chosen on the test images", "valid.mean(0)", "test.mean(0)"),
+            ("chosen by one seed", "valid.mean(0)", "valid[0]"),
+        ],
     },
     "3_hcl/5.2_figure3_graphs": {
         "weight_on_own": ("its own score for 0", "seen.masked_fill(own, 0)", "seen"),
@@ -279,11 +285,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/6.2_figure5_false_negatives": {
         "exact_auc": ("ties lost", " + (gaps == 0).double().mean() / 2", ""),
-        "left_over": (
-            "the anchor counted as its own negative",
-            "weight_on_false(z, labels, 0.0, t)",
-            "float((labels[:, None] == labels).double().mean())",
-        ),
+        "centred_dimensions": ("the mean kept", "z - z.mean(0)", "z"),
         "best_separated": (
             "the sides exchanged",
             "np.array([0, o, 1 - o]), np.array([1 - o, o, 0])",

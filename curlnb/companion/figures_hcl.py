@@ -11,8 +11,11 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from curlnb.companion import plots
 from curlnb.companion.figures import COLOURS, RED, mean_and_interval, means_with_intervals
 from curlnb.data.datasets import Dataset
+
+SHADES = {"same": "0.1", "different": "0.6"}  # of pairs of one label and of two
 
 
 def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]]]) -> Figure:
@@ -47,7 +50,7 @@ def similarities_over(
     runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str
 ) -> Figure:
     """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm,
-    base): filled the arm, outlined the base.
+    base): filled the arm, outlined the base, and in the title the base's overlap and the arm's.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
     equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise` returns
@@ -63,19 +66,19 @@ def similarities_over(
         layout="constrained",
     )
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
-        for kind, colour in (("same", "C0"), ("different", "C1")):
+        for kind, shade in SHADES.items():
             was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
-            axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=colour)
-            axis.stairs(per_unit * was, edges, color=colour, linestyle="--", linewidth=1.2)
+            axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=shade)
+            axis.stairs(per_unit * was, edges, color=plots.colour(base), linestyle="--")
         overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
-        axis.set_title(f"{arm} over {base}: overlap {overlaps}", fontsize="medium")
+        axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel("cosine similarity")
     for axis in axes[:, 0]:
         axis.set_ylabel("density")
     marks: list[Artist] = [
-        plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45) for colour in ("C0", "C1")
+        plt.Rectangle((0, 0), 1, 1, color=shade, alpha=0.45) for shade in SHADES.values()
     ]
     marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
     names = ["pairs of one label", "pairs of two", "dashed: what it is laid over"]

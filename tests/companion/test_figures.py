@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgba, to_rgba_array
 
-from curlnb.companion import figures, figures_dcl, figures_hcl, notebook
+from curlnb.companion import figures, figures_hcl, notebook
 from curlnb.companion.statistics import slope_per_doubling, t_interval
 from curlnb.data.images import Dataset
 
@@ -164,50 +164,6 @@ def test_a_way_has_one_colour_and_one_line_of_the_legend_whichever_panels_have_i
     plt.close(figure)
 
 
-def test_gains_are_paired_by_seed_and_by_the_number_of_negatives():
-    """Seeds that differ by ten points, in another order in each arm: a gain of means over unlike
-    seeds would not be exact.
-    """
-    rows = [("untrained", 0, 0, 30.0)]
-    for n, gain in ((510, 1.0), (62, 2.0)):
-        rows += [("SimCLR", n, seed, 40.0 + 10 * seed) for seed in (0, 1, 2)]
-        rows += [
-            ("hard", n, seed, 40.0 + 10 * seed + gain) for seed in (1, 0)
-        ]  # the third seed is not there yet
-    table = pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])
-    figure = figures.accuracies_and_gains({"made up": table}, {"STL-10": 7.3})
-    left, right = figure.axes
-    assert right.containers[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
-    assert [tick.get_text() for tick in right.get_xticklabels()] == ["62", "510"]
-    by_name = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
-    assert set(by_name) == {"untrained encoder", "SimCLR", "hard"}
-    assert set(by_name["untrained encoder"].get_ydata()) == {30.0}
-    plt.close(figure)
-
-
-def test_means_are_joined_where_neighbours_rest_on_equally_many_seeds():
-    rows = [("biased", n, seed, 40.0 + seed) for n in (62, 126, 510) for seed in (0, 1)]
-    rows += [("hard", n, seed, 41.0 + seed) for n in (62, 126) for seed in (0, 1)] + [
-        ("hard", 510, 0, 41.0)
-    ]
-    rows += [("ideal", n, seed, 42.0 + seed) for n in (62, 510) for seed in (0, 1)]  # not at 126
-    figure = figures.accuracies_and_gains(
-        {"made up": pd.DataFrame(rows, columns=["arm", "N", "seed", "accuracy"])}, {}
-    )
-    left = figure.axes[0]
-    joined = [
-        line for line in left.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2
-    ]
-    assert len(joined) == 2 + 1  # biased twice, hard once, the ideal never
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == [
-        "untrained encoder",
-        "biased",
-        "hard",
-        "ideal",
-    ]
-    plt.close(figure)
-
-
 def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     by_n = pd.DataFrame(
         {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]}
@@ -236,17 +192,6 @@ def test_curves_keep_arms_without_a_colour():
         figure = figures.curves_and_gaps(curves, "tau", 0.0, "kNN", colours=colours)
         assert [len(axis.containers) for axis in figure.axes] == [3, 2]
         assert figure.axes[0].containers[0].lines[0].get_color() == ("black" if colours else "C0")
-        plt.close(figure)
-
-
-def test_gains_of_another_run_are_rings_where_it_has_the_arm():
-    gains = pd.DataFrame(
-        [(arm, "MR", x) for arm in ("a", "b") for x in (0.5, 1.0)], columns=["arm", "task", "gain"]
-    )
-    for rings in (None, {("a", "MR"): 2.0}):
-        figure = figures_dcl.gains_by_task(gains, {}, {}, rings, "quick, one seed")
-        named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-        assert ("quick, one seed" in named) == (rings is not None)
         plt.close(figure)
 
 
