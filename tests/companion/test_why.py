@@ -8,7 +8,9 @@ from curlnb.experiments.images import simclr
 def test_a_run_of_another_profile_is_found_there():
     record = next(r for r in reference.records("night") if r["experiment"] == simclr.name)
     asked = {k: v for k, v in record["parameters"].items() if isinstance(v, str | int | float)}
-    assert why(simclr, asked, record["seed"], "quick").startswith("this is a committed run of night")
+    assert why(simclr, asked, record["seed"], "quick").startswith(
+        "this is a committed run of night"
+    )
 
 
 def test_what_tells_a_run_from_the_nearest_is_said():
