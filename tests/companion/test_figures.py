@@ -115,55 +115,6 @@ def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
     plt.close(figure)
 
 
-def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
-    floor = [{"arm": "untrained", "beta": None, "accuracy": x} for x in (50.0, 53.0, 52.0)]
-    arm = [{"arm": "hard", "beta": b, "accuracy": 60 + b} for b in (10.0, 0.0, 2.0)]
-    figure = figures_hcl.accuracy_by_beta(
-        pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made"
-    )
-    axis = figure.axes[0]
-    (band,) = axis.patches
-    _, low, high = t_interval([50.0, 53.0, 52.0])
-    assert (band.get_y(), band.get_height()) == pytest.approx((low, high - low))
-    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0", "2", "10"]
-    assert axis.containers[0].lines[0].get_ydata().tolist() == [60, 62, 70]
-    assert axis.containers[1].lines[0].get_ydata().tolist() == [89.0]
-    plt.close(figure)
-
-
-def test_published_gains_stand_at_the_sets_that_are_there():
-    gains = pd.DataFrame(
-        {"dataset": ["A", "A", "B", "B"], "way": "hard", "gain": [1.0, 2.0, 3.0, 5.0]}
-    )
-    figure = figures_hcl.gains_by_set(
-        {"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points"
-    )
-    for axis in figure.axes:
-        (stars,) = (line for line in axis.lines if line.get_marker() == "*")
-        assert stars.get_xydata().tolist() == [[0.6, 1], [0.6, 2]]
-
-
-def test_a_way_has_one_colour_and_one_line_of_the_legend_whichever_panels_have_it():
-    quick, night = (
-        pd.DataFrame(
-            [{"dataset": "A", "way": way, "gain": gain} for way in ways for gain in (1.0, 2.0)]
-        )
-        for ways in (["hard", "untrained"], ["hard", "released", "untrained"])
-    )
-    figure = figures_hcl.gains_by_set({"quick": quick, "night": night}, {}, "points")
-    colours = [
-        {c.get_label(): c.lines[0].get_color() for c in axis.containers} for axis in figure.axes
-    ]
-    assert colours[0].items() <= colours[1].items()
-    assert len(set(colours[1].values())) == 3
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "hard",
-        "released",
-        "untrained",
-    ]
-    plt.close(figure)
-
-
 def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     by_n = pd.DataFrame(
         {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]}
