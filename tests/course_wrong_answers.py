@@ -112,7 +112,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.1_figure2c_loss_tracking": {
         "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
-        "misleading": ("class means too near", "4 * torch.eye", "torch.eye"),
+        "says_something": ("at one bit, too", "bound < 1", "bound <= 1"),
         "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
     },
     "1_curl/8.1_label_efficiency": {
@@ -150,7 +150,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "weights_of": ("counts for shares", " / len(tokens)", ""),
     },
     "1_curl/8.2_table2_blocks": {
-        "classes_shown": ("points for blocks", "(points // size)", "points"),
+        "distance_of_block": ("the variance of a single point", " / size", ""),
         "quick_thoughts": [
             ("own block among the negatives", "[block != block[i]]", ""),
             ("the anchor as its own positive", "j != i and ", ""),
@@ -182,7 +182,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ),
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
-        "floor_prior": ("the floor left out below", "(high - low)", "high"),
+        "noise": ("the prior not squared", "tau_plus**2", "tau_plus"),
         "same_cost": ("M views for M + 1", "(M + 1)", "M"),
     },
     "2_dcl/5.1_figure5_tsne": {
