@@ -280,7 +280,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/6.1_figure4_hardness": {
         "extreme_ratio": ("similarities from 0 to 1", "2 * beta / t", "beta / t"),
-        "floor_at": ("not multiplied by tau^-", "(1 - tau) * math.exp(-1 / t)", "math.exp(-1 / t)"),
+        "breaks_at": ("beta left out", " / beta", ""),
         "staircase": ("epochs counted from 0", "np.arange(1, epochs + 1)", "np.arange(epochs)"),
     },
     "3_hcl/6.2_figure5_false_negatives": {
