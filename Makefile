@@ -71,7 +71,6 @@ restamp: setup       ## after a pure refactoring: renew the digests of what kept
 	@$(RUN) reference --profile $(PROFILE) --restamp \
 		$(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))
 
-LOCKED = notebooks graphs control cluster course docs dev
 UV_LOCK = $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--python-version 3.11 --no-header
 

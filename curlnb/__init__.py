@@ -2,4 +2,4 @@
 torch alone.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

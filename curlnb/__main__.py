@@ -1,4 +1,6 @@
-"""`python -m curlnb doctor | data | run | reproduce | report | reference`: what the Makefile calls."""
+"""`python -m curlnb doctor | data | run | why | reproduce | report | reference`: what the Makefile
+calls.
+"""
 
 import argparse
 import json
@@ -76,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         one.add_argument(
             "parameters",
             nargs="*",
+            default=[],
             metavar="NAME=VALUE",
             help="its parameters and the seed, values as in JSON",
         )
@@ -91,7 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
     command("report", "write the report page of the last reproduction again")
     kept = command(
         "reference",
-        "make a finished reproduction the committed reference, or judge notebooks anew on the committed runs",
+        "make a finished reproduction the committed reference, or judge notebooks anew on the "
+        "committed runs",
     )
     kept.add_argument(
         "notebooks",
@@ -284,12 +288,15 @@ def doctor() -> str:
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
+    machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}"
+    no_compiler = "none found: g++ or clang++ with Python headers would speed runs up"
+    python = ".".join(map(str, sys.version_info[:3]))
     lines = [
-        f"device      {device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}",
+        f"device      {device}, {machine}",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
         + (f" ({missing})" if missing else ""),
-        f"compiler    {devices.compiler() or 'none found: g++ or clang++ with Python headers would speed runs up'}",
-        f"versions    python {'.'.join(map(str, sys.version_info[:3]))}, torch {about['torch']}, torchvision {about['torchvision']}",
+        f"compiler    {devices.compiler() or no_compiler}",
+        f"versions    python {python}, torch {about['torch']}, torchvision {about['torchvision']}",
         f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
         "",
@@ -308,13 +315,13 @@ def _minutes(profile: str) -> str:
     said = []
     if states := reproduce.read_status(environment.results_root() / profile / "status.json"):
         done = sum(state["state"] == "done" for state in states.values())
-        said.append(
-            f"{reproduce.machine_seconds(states) / 60:.1f} measured here for {done} of {len(notebooks.find())} notebooks"
-        )
+        minutes, notes = reproduce.machine_seconds(states) / 60, len(notebooks.find())
+        said.append(f"{minutes:.1f} measured here for {done} of {notes} notebooks")
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         said.append(
-            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} ({machine})"
+            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} notebooks "
+            f"({machine})"
         )
     built_for = {
         "quick": "half an hour to an hour of two cores",

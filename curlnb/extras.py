@@ -13,9 +13,9 @@ import sys
 
 IMPORTED = {
     "notebooks": (
-        "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2", "markupsafe", "matplotlib", "nbclient",
-        "nbformat", "pandas", "papermill", "psutil", "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
-        "yaml",
+        "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2",
+        "markupsafe", "matplotlib", "nbclient", "nbformat", "pandas", "papermill", "psutil",
+        "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm", "yaml",
     ),
     "graphs": ("torch_geometric",),
     "control": ("absl", "dm_control", "mujoco"),

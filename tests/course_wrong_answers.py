@@ -285,11 +285,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/6.2_figure5_false_negatives": {
         "exact_auc": ("ties lost", " + (gaps == 0).double().mean() / 2", ""),
-        "left_over": (
-            "the anchor counted as its own negative",
-            "weight_on_false(z, labels, 0.0, t)",
-            "float((labels[:, None] == labels).double().mean())",
-        ),
+        "centred_dimensions": ("the mean kept", "z - z.mean(0)", "z"),
         "best_separated": (
             "the sides exchanged",
             "np.array([0, o, 1 - o]), np.array([1 - o, o, 0])",

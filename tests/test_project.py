@@ -156,6 +156,16 @@ def test_nothing_is_installed_without_its_digest(
     assert again == []
 
 
+def test_the_package_is_found_beside_a_clone_of_its_name(tmp_path):
+    """As in the folder in which `git clone` was said: there `curlnb` is the clone's root."""
+    (tmp_path / "curlnb" / "data").mkdir(parents=True)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    line = [sys.executable, "-c", "from curlnb.data import datasets"]
+    done = subprocess.run(line, cwd=tmp_path, env=own | {"CURLNB_HOME": str(HOME)}, text=True,
+                          capture_output=True)  # fmt: skip
+    assert not done.returncode, done.stderr
+
+
 def test_a_copied_or_moved_checkout_is_set_up_anew(monkeypatch, tmp_path):
     assert set_up(monkeypatch, tmp_path, "")
     monkeypatch.setattr(os.path, "realpath", lambda _: "/elsewhere/tools/bootstrap.py")

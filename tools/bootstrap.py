@@ -168,6 +168,11 @@ def set_up(python):
             print("curlnb set-up: no NVIDIA device here: torch's CPU build is taken", flush=True)
             backend = other = "cpu"
         else:
+            print(
+                "curlnb set-up: the index of CPU builds does not answer: torch's CUDA build is taken, "
+                "6 GB",
+                flush=True,
+            )
             listed = ""
     if other:
         checked = CHECKED if "--hash" in listed else WHEELS
@@ -177,10 +182,12 @@ def set_up(python):
     source = ("--no-binary", SOURCE_ONLY, "--no-build-isolation")
     packages = install(*CHECKED, *source, "-r", "-")
     run(packages, "the locked packages could not be installed", rest)
-    own = install("--no-build-isolation", "--editable", ROOT)
+    # By a .pth file: setuptools' finder comes after a folder named curlnb where Python was started.
+    own = install("--no-build-isolation", "-C", "editable_mode=compat", "--editable", ROOT)
     run(own, "curlnb itself could not be installed")
     write("torch_backend", backend)
     write("installed", stamp())
+    print("curlnb set-up: done; `make help` lists the commands", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,7 @@ class Lesson:
         return -(-sum(len(text.split()) for text in prose) // (5 * WORDS_A_MINUTE)) * 5
 
 
+@cache
 def lessons() -> list[Lesson]:
     """All notebooks with exercises, in reading order."""
     found = (Lesson(notebooks.name_of(path), notebooks.read(path)) for path in notebooks.find())
@@ -261,6 +263,11 @@ def build(folder: Path) -> list[Lesson]:
         for path, made in ((release, release_of(one)), (source, source_of(one))):
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(made, path)
+    texts = [environment.home() / "data" / "README.md", *environment.home().glob("docs/*.md")]
+    for text in texts:  # to which the lessons link
+        target = folder / text.relative_to(environment.home())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.read_bytes())
     (folder / "nbgrader_config.py").write_text(CONFIGURATION)
     (folder / "README.md").write_text("\n".join(listing(found)) + "\n", encoding="utf-8")
     return found
@@ -296,15 +303,31 @@ def grade(handins: Path, seconds: float, jobs: int) -> list[dict[str, Any]]:
     paths = (path for path in handins.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
     if not (files := sorted(paths)):
         raise ValueError(f"{handins} holds no notebook: it should hold a folder for each student")
+    rows = []
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda file: _graded(file, handins, seconds), files))
+        for row in pool.map(lambda file: _graded(file, handins, seconds), files):
+            points = f"{row['points']} of {row['of']} points"
+            print(f"{row['file']}: {row['note'] or points}", flush=True)
+            rows.append(row)
+    with_one = {row["student"] for row in rows}
+    for other in sorted(path for path in handins.rglob("*") if path.is_file()):
+        row = _row(other, handins)
+        if row["student"] not in with_one:
+            with_one.add(row["student"])
+            rows.append(row | {"note": "not graded: no notebook here; hand in the .ipynb"})
+    return rows
+
+
+def _row(file: Path, handins: Path) -> dict[str, Any]:
+    """Of a hand-in that was not looked at yet."""
+    inside = file.relative_to(handins)
+    student = inside.parts[0] if len(inside.parts) > 1 else inside.stem
+    row = {"student": student, "file": str(inside), "assignment": ""}
+    return row | {"points": "", "of": "", "exercises": "", "reasons": "", "note": ""}
 
 
 def _graded(file: Path, handins: Path, seconds: float) -> dict[str, Any]:
-    inside = file.relative_to(handins)
-    student = inside.parts[0] if len(inside.parts) > 1 else inside.stem
-    row: dict[str, Any] = {"student": student, "file": str(inside), "assignment": ""}
-    row |= {"points": "", "of": "", "exercises": "", "reasons": "", "note": ""}
+    row = _row(file, handins)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = Path(folder) / "found.json"
         surroundings = {
@@ -346,7 +369,14 @@ def check(file: Path, found: Path) -> None:
     changed check counts for nothing.
     """
     try:
-        one, own = lesson_of(notebooks.read(file)["cells"])
+        cells = notebooks.read(file)["cells"]
+    except ValueError:
+        found.write_text(
+            json.dumps({"note": "not graded: the file is no notebook; hand it in again"})
+        )
+        return
+    try:
+        one, own = lesson_of(cells)
     except ValueError as error:
         found.write_text(json.dumps({"note": f"not graded: {error}"}))
         return
@@ -390,13 +420,23 @@ def lesson_of(cells: list[Cell]) -> tuple[Lesson, list[str]]:
     """
     texts = [text_of(cell) for cell in cells if cell["cell_type"] == "code"]
     defined = set(re.findall(r"^def (\w+)", "\n".join(texts), re.M))
-    found = lessons()
+    handed_in, found = set(map(_words, texts)), lessons()
+    known = {
+        one.name: {_words(text_of(cell)) for cell in one.cells if "solution" not in tags_of(cell)}
+        for one in found
+    }
+    lessons_of = Counter(text for own in known.values() for text in own)
+    own = {
+        name: sum(lessons_of[text] == 1 for text in handed_in & cells)
+        for name, cells in known.items()
+    }
     shared = {one.name: len(defined & {e.function for e in one.exercises}) for one in found}
-    one = max(found, key=lambda one: shared[one.name])
-    if not shared[one.name]:
+    candidates = [one for one in found if shared[one.name]]
+    if not candidates:
         raise ValueError("it defines no function of any exercise, so it belongs to no assignment")
-    known = {_words(text_of(cell)) for cell in one.cells if "solution" not in tags_of(cell)}
-    return one, [text for text in texts if _words(text) not in known]
+    # A lesson's own cells may define what another one asks for.
+    one = max(candidates, key=lambda one: (own[one.name], shared[one.name]))
+    return one, [text for text in texts if _words(text) not in known[one.name]]
 
 
 def _words(text: str) -> str:
@@ -416,7 +456,9 @@ def write(rows: list[dict[str, Any]], path: Path) -> Path:
             writer.writerow(safe)
     feedback = path.with_name(f"{path.stem}-feedback")
     for row in rows:
-        lines = [f"{row['assignment']}: {row['points']} of {row['of']} points", row["exercises"]]
+        lines = [row["exercises"]]
+        if row["assignment"]:
+            lines = [f"{row['assignment']}: {row['points']} of {row['of']} points", *lines]
         lines += [*row["reasons"].split(" | "), row["note"]]
         place = feedback / Path(row["file"]).with_suffix(".txt")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,11 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from curlnb.companion.figures import COLOURS, RED, mean_and_interval, means_with_intervals
+from curlnb.companion import plots
+from curlnb.companion.figures import COLOURS, RED
 from curlnb.data.datasets import Dataset
+
+SHADES = {"same": "0.1", "different": "0.6"}  # of pairs of one label and of two
 
 
 def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]]]) -> Figure:
@@ -47,7 +50,7 @@ def similarities_over(
     runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str
 ) -> Figure:
     """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm,
-    base): filled the arm, outlined the base.
+    base): filled the arm, outlined the base, and in the title the base's overlap and the arm's.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
     equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise` returns
@@ -63,19 +66,19 @@ def similarities_over(
         layout="constrained",
     )
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
-        for kind, colour in (("same", "C0"), ("different", "C1")):
+        for kind, shade in SHADES.items():
             was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
-            axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=colour)
-            axis.stairs(per_unit * was, edges, color=colour, linestyle="--", linewidth=1.2)
+            axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=shade)
+            axis.stairs(per_unit * was, edges, color=plots.colour(base), linestyle="--")
         overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
-        axis.set_title(f"{arm} over {base}: overlap {overlaps}", fontsize="medium")
+        axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel("cosine similarity")
     for axis in axes[:, 0]:
         axis.set_ylabel("density")
     marks: list[Artist] = [
-        plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45) for colour in ("C0", "C1")
+        plt.Rectangle((0, 0), 1, 1, color=shade, alpha=0.45) for shade in SHADES.values()
     ]
     marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
     names = ["pairs of one label", "pairs of two", "dashed: what it is laid over"]
@@ -118,117 +121,4 @@ def negatives_of_anchors(
             ha="right",
             va="center",
         )
-    return figure
-
-
-def accuracy_by_beta(
-    runs: pd.DataFrame, published: Mapping[str, tuple[float, float]], title: str
-) -> Figure:
-    """Accuracy against the concentration beta, a panel a data set and a line an arm, with 95%
-    intervals over seeds.
-
-    runs: columns dataset, arm, beta, accuracy, one row a run; an arm whose beta is missing is a
-    floor, drawn as a band. published: for a data set the accuracy printed elsewhere at beta = 0 and
-    its spread, drawn as a black mark.
-    """
-    names = list(dict.fromkeys(runs["dataset"]))
-    columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(4.9 * columns, 4 * rows), squeeze=False, layout="constrained"
-    )
-    for axis in axes.flat[len(names) :]:
-        axis.set_visible(False)
-    floors = dict(
-        zip(runs.loc[runs["beta"].isna(), "arm"].unique(), ("0.55", "tab:brown"), strict=False)
-    )
-    for axis, name in zip(axes.flat, names, strict=False):
-        own = runs[runs["dataset"] == name]
-        for floor, colour in floors.items():
-            mean, low, high = mean_and_interval(own.loc[own["arm"] == floor, "accuracy"])
-            axis.axhspan(low, high, color=colour, alpha=0.2, linewidth=0)
-            axis.axhline(mean, color=colour, linewidth=1, linestyle="--", label=floor)
-        trained = own[own["beta"].notna()].sort_values("beta", kind="stable")
-        offsets = means_with_intervals(
-            axis, trained, "beta", "accuracy", "arm", joined=True, width=0.2
-        )
-        if name in published:
-            value, spread = published[name]
-            axis.errorbar(
-                min(offsets.values()) - 0.15,
-                value,
-                spread,
-                fmt="k_",
-                capsize=3,
-                label="InfoGraph, published",
-            )
-        axis.set(title=name, xlabel=r"concentration $\beta$", ylabel="SVM accuracy (%)")
-        axis.set_xticks(
-            axis.get_xticks(), [f"{float(beta):g}" for beta in sorted(trained["beta"].unique())]
-        )
-    found = {
-        label: mark
-        for axis in axes.flat
-        for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(found.values()),
-        list(found),
-        loc="outside lower center",
-        ncols=len(found),
-        frameon=False,
-    )
-    figure.suptitle(title)
-    return figure
-
-
-def gains_by_set(
-    panels: Mapping[str, pd.DataFrame], published: Mapping[str, tuple[float, float]], said: str
-) -> Figure:
-    """Mean gains with 95% intervals over seeds, a panel a profile, the data sets side by side and a
-    colour each way; stars where published.
-
-    panels: for each profile's name the columns dataset, way, gain, one row a repeat. published: the
-    ends of the printed gain of a set. said: the label of the gains' axis.
-    """
-    figure, axes = plt.subplots(
-        1,
-        len(panels),
-        figsize=(9 + 3 * (len(panels) - 1), 4.2),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
-    most = max(panels.values(), key=lambda gains: gains["way"].nunique())
-    ways = list(
-        dict.fromkeys([*most["way"], *(way for gains in panels.values() for way in gains["way"])])
-    )  # a way has one colour
-    for axis, (profile, gains) in zip(axes[0], panels.items(), strict=True):
-        colours = [f"C{ways.index(way)}" for way in dict.fromkeys(gains["way"])]
-        means_with_intervals(axis, gains, "dataset", "gain", "way", colours=colours, width=0.6)
-        names = list(dict.fromkeys(gains["dataset"]))
-        printed = [
-            (names.index(name) - 0.4, value)
-            for name, ends in published.items()
-            if name in names
-            for value in ends
-        ]
-        if printed:
-            axis.plot(
-                *zip(*printed, strict=True), "k*", markersize=10, label="paper (two stars: a range)"
-            )
-        axis.axhline(0, color="0.3", linewidth=1)
-        axis.margins(x=0.12)
-        repeats = int(gains.groupby(["dataset", "way"])["gain"].size().max())
-        axis.set_title(f"profile {profile}, {repeats} repeats")
-    axes[0, 0].set_ylabel(said)
-    found = {
-        name: handle
-        for axis in axes[0]
-        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    shown = [*(name for name in found if name not in ways), *(way for way in ways if way in found)]
-    figure.legend(
-        [found[name] for name in shown], shown, loc="outside lower center", ncols=4, frameon=False
-    )
     return figure

@@ -71,9 +71,9 @@ def _digest_of(path: Path) -> str:
 
 
 def inputs_of(path: Path, profile: str, change: Mapping[str, Any] | None = None) -> str:
-    """Digest of what a notebook's outputs follow from: its cells and settings, the code of the package (without
-    docstrings and comments), the lock, the data's checksums, the committed tables that it shows,
-    the machine, the profile.
+    """Digest of what a notebook's outputs follow from: its cells and settings, the code of the
+    package (without docstrings and comments), the lock, the data's checksums, the committed tables
+    that it shows, the machine, the profile.
     """
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     shown = ("gpu", *ledger.better_than(profile))  # their references stand beside this profile's

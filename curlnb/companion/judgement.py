@@ -213,9 +213,8 @@ def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], 
         }, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
     if len(x) == 1:
         return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
-    if (
-        np.ptp(x) == 0
-    ):  # a t interval of no width would settle anything: far likelier one run counted twice
+    # an interval of no width would settle anything: far likelier one run counted twice
+    if np.allclose(x, x[0], rtol=1e-9, atol=0):
         return {
             "n": len(x),
             "mean": float(x[0]),

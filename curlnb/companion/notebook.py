@@ -4,7 +4,7 @@ its compute.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,6 @@ from curlnb.runs.store import Store, default_store
 from curlnb.runs.validation import check_environment
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
-ATTENDED = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
-"""Variables that servers set for a kernel behind which somebody sits; nbclient and papermill set
-none.
-"""
 SHOWN = 6  # settings of a file that a page shows
 
 
@@ -201,24 +197,6 @@ def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") ->
     if alt:
         display(figure, metadata={"image/png": {"alt": alt, "name": name}})
         plt.close(figure)  # else the cell would show it once more
-
-
-def slider(draw: Callable[..., object], **ranges: tuple[float, float, float]) -> None:
-    """Where a person is at the notebook, a slider for each of `draw`'s arguments: beta=(least,
-    most, step). It begins at its default.
-
-    A notebook that is executed without anybody there, or read on the web, says instead what it
-    would be. The figures that stay are drawn by `save_figure`.
-    """
-    if any(name in os.environ for name in ATTENDED):
-        import ipywidgets
-
-        ipywidgets.interact(draw, **ranges)
-        return
-    wanted = " and ".join(
-        f"{name} (from {low:g} to {high:g})" for name, (low, high, _) in ranges.items()
-    )
-    print(f"In JupyterLab (`make lab`) or Colab you would move {wanted} here.")
 
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:

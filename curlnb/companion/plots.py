@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -100,12 +101,11 @@ def curve_and_gap(
     """
     wide = runs.pivot_table(index=[x, "seed"], columns=arm, values=y)
     order = [control, *(name for name in dict.fromkeys(runs[arm]) if name != control)]
+    last = {}
     for name in order:
-        mean, shown = wide[name].groupby(level=0).mean(), NAMES.get(name, name)
+        mean = wide[name].groupby(level=0).mean().dropna()
         axes[0].plot(mean.index, mean, marker="o", color=colour(name))
-        axes[0].annotate(
-            f" {shown}", (mean.index[-1], mean.iloc[-1]), color=colour(name), va="center"
-        )
+        last[name] = mean.iloc[-1]
         if name == control:
             continue
         gap = (wide[name] - wide[control]).dropna().groupby(level=0).apply(interval)
@@ -115,6 +115,25 @@ def curve_and_gap(
     axes[1].axhline(0, color=QUIET, linewidth=1)
     axes[0].set(xlabel=x, ylabel=y)
     axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")
+    for axis in axes:
+        axis.locator_params(axis="x", integer=True)
+    label_ends(axes[0], last)
+
+
+def label_ends(axis: Axes, last: Mapping[str, float]) -> None:
+    """Write each arm's name to the right of the axis at the height of its last value, moved apart
+    where two names would overlap.
+    """
+    low, high = axis.get_ylim()
+    points = axis.get_window_extent().height / axis.figure.dpi * 72
+    line = 1.3 * rcParams["font.size"] / points * (high - low)
+    below = -np.inf
+    for name in sorted(last, key=lambda name: last[name]):
+        below = max(last[name], below + line)
+        there = axis.get_yaxis_transform()
+        axis.text(
+            1.02, below, NAMES.get(name, name), color=colour(name), va="center", transform=there
+        )
 
 
 def search_curve(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from curlnb.companion import reference
+from curlnb.companion.profiles import PROFILES
 from curlnb.runs import environment, provenance
 from curlnb.runs.experiment import Experiment, as_json, code_graphs
 from curlnb.runs.source import HERE, Definition, Source, is_ours
@@ -16,7 +17,8 @@ from curlnb.runs.store import Record, read_reference
 
 
 def why(experiment: Experiment, parameters: Mapping[str, Any], seed: int, profile: str) -> str:
-    """What tells a run from the committed runs of its experiment, a line for each difference.
+    """What tells a run from the committed runs of its experiment, a line for each difference: from
+    those of the profile, or of another one that has this very run.
 
     Of a run whose parameters, seed and data are those of a committed one, the definitions that
     changed since the commit that wrote the committed runs are named; of any other, what tells it
@@ -27,8 +29,13 @@ def why(experiment: Experiment, parameters: Mapping[str, Any], seed: int, profil
     if not known:
         return f"no run of {experiment.name} is committed at {profile}"
     full = experiment.parameters(parameters)
-    record = known.get(experiment.identity(full, seed))
+    identity = experiment.identity(full, seed)
+    record = known.get(identity)
     if record is None:
+        for other in PROFILES:
+            there = reference.folder(other) / "runs" / f"{experiment.name}.jsonl"
+            if identity in read_reference(there):
+                return why(experiment, parameters, seed, other)
         return "\n".join(_other_run(experiment, full, seed, [*known.values()]))
     if record["code"] != experiment.code(full):
         return "\n".join(_other_code(experiment, full, path))

@@ -33,8 +33,9 @@ class InfoNCE(nn.Module):
         processes' batches differ in size: use drop_last=True.
     tile: the number of anchors whose similarities are held at a time, None for all. Memory then
         grows with the batch and not with its square, and the backward pass computes them again.
-    options: those of `contrastive_loss`, as numbers or 0-dim tensors. ValueError, in one line, for
-        a setting that is out of range.
+    options: those of `contrastive_loss`, as numbers or 0-dim tensors; with tau_plus this is
+        `Debiased`, with beta `HardNegative`. ValueError, in one line, for a setting that is out of
+        range. A batch of one item has no negatives, and the loss 0.
     """
 
     by_labels = False

@@ -265,8 +265,8 @@ class _Follower:
         if not (plain or own) or not hasattr(value, "__dict__"):
             raise IdentityError(
                 f"{name} is a {cls.__module__}.{cls.__qualname__}, which cannot be followed into "
-                "a run's key: make it a number, a string, a tensor, a function or a class, or hand it "
-                "in as a parameter"
+                "a run's key: make it a number, a string, a tensor, a function or a class, or hand "
+                "it in as a parameter"
             )
         return [
             "object",

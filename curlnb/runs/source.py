@@ -115,8 +115,8 @@ class Source:
 
     def graph(self, start: Definition, chosen: frozenset[str] | None = None) -> Graph:
         """The graph of a definition. Definitions are numbered as they are first met on the way
-        along the references, in their order: equal digests mean equal graphs. chosen: the names that
-        pick entries of `Choices`; None for all entries.
+        along the references, in their order: equal digests mean equal graphs. chosen: the names
+        that pick entries of `Choices`; None for all entries.
         """
         if (start, chosen) not in self.graphs:
             texts: dict[Definition, str] = {}

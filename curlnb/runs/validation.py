@@ -45,8 +45,8 @@ def check_environment() -> None:
     """Look at every CURLNB_* variable, and give the paths among them their full length, in which ~
     is the home folder.
 
-    Also refuse to start in one checkout with the package of another, as a copied .venv would, unless
-    CURLNB_HOME says which of them is meant.
+    Also refuse to start in one checkout with the package of another, as a copied .venv would,
+    unless CURLNB_HOME says which of them is meant.
     """
     here, own = environment.around(), environment.FOUND
     if here and not here.samefile(own) and not environment.setting("CURLNB_HOME"):

@@ -442,6 +442,7 @@ def test_scope_is_whose_data_and_whose_training(
         ([1.0, math.nan, math.inf, 1.0, 2.0], "2 of 5 differences are not finite"),
         ([1.5] * 5, "all differences are equal"),
         ([0.1] * 6, "all differences are equal"),  # whose computed mean is not 0.1
+        ([72.4 - 73.35, 71.15 - 72.1], "all differences are equal"),  # but for rounding
         ([2.3, 3.8, 2.7, 3.0], "4 are fewer than 5"),
     ],
 )

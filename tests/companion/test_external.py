@@ -23,7 +23,7 @@ def test_a_row_says_where_it_was_read_and_beside_what_it_stands(row: dict) -> No
 
 
 def test_gains_are_treatment_minus_control_in_the_direction_of_the_claim() -> None:
-    assert len(ROWS) == 18
+    assert len(ROWS) == 16
     assert marks("chuang2020/fig4a-debiased") == {
         "Troeshestova and Isachenko 2023, CIFAR-10": pytest.approx(1.2)
     }

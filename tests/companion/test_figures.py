@@ -9,7 +9,7 @@ import torch
 from matplotlib.colors import to_rgba, to_rgba_array
 
 from curlnb.companion import figures, figures_hcl, notebook
-from curlnb.companion.statistics import slope_per_doubling, t_interval
+from curlnb.companion.statistics import slope_per_doubling
 from curlnb.data.images import Dataset
 
 
@@ -38,39 +38,6 @@ def test_the_style_is_seaborns_theme_but_for_colour_map_and_layout():
     assert (theirs.pop(name), ours.pop(name)) == (False, True)
     changed = {name for name in ours if str(ours[name]) != str(theirs[name])}
     assert {name for name in changed if to_rgba(ours[name]) != to_rgba(theirs[name])} == set()
-
-
-def test_the_bars_are_the_t_intervals_and_the_arms_stand_side_by_side():
-    rows = pd.DataFrame(
-        {
-            "k": [1, 1, 1, 4, 4, 4] * 2,
-            "arm": ["a"] * 6 + ["b"] * 6,
-            "accuracy": [1.0, 2, 4, 3, 5, 6, 2, 3, 5, 9, 9.5, 11],
-        }
-    )
-    figure, axis = plt.subplots()
-    places = figures.means_with_intervals(axis, rows, "k", "accuracy", "arm", width=0.4)
-    assert places == {"a": pytest.approx(-0.2), "b": pytest.approx(0.2)}
-    (_, _, (bars,)) = axis.containers[1]  # of arm b
-    for segment, values, at in zip(
-        bars.get_segments(), ([2, 3, 5], [9, 9.5, 11]), (0.2, 1.2), strict=True
-    ):
-        _, low, high = t_interval(values)
-        assert segment.tolist() == [pytest.approx([at, low]), pytest.approx([at, high])]
-    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "4"]
-    plt.close(figure)
-
-
-def test_a_single_run_has_no_interval():
-    rows = pd.DataFrame({"k": ["x"], "arm": ["a"], "accuracy": [3.0]})
-    figure, axis = plt.subplots()
-    assert figures.means_with_intervals(axis, rows, "k", "accuracy", "arm") == {"a": 0.0}
-    (_, caps, (bars,)) = axis.containers[0]
-    assert not any(np.isfinite(segment).all() for segment in bars.get_segments() if len(segment))
-    assert not any(
-        np.isfinite(np.asarray(cap.get_ydata(), float)).any() for cap in caps
-    )  # a cap would say that the interval has no width
-    plt.close(figure)
 
 
 def test_a_red_frame_marks_the_negatives_of_the_anchors_class():
@@ -115,55 +82,6 @@ def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
     plt.close(figure)
 
 
-def test_a_floor_is_a_band_of_its_interval_and_concentrations_ascend():
-    floor = [{"arm": "untrained", "beta": None, "accuracy": x} for x in (50.0, 53.0, 52.0)]
-    arm = [{"arm": "hard", "beta": b, "accuracy": 60 + b} for b in (10.0, 0.0, 2.0)]
-    figure = figures_hcl.accuracy_by_beta(
-        pd.DataFrame(floor + arm).assign(dataset="MUTAG"), {"MUTAG": (89.0, 1.1)}, "made"
-    )
-    axis = figure.axes[0]
-    (band,) = axis.patches
-    _, low, high = t_interval([50.0, 53.0, 52.0])
-    assert (band.get_y(), band.get_height()) == pytest.approx((low, high - low))
-    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0", "2", "10"]
-    assert axis.containers[0].lines[0].get_ydata().tolist() == [60, 62, 70]
-    assert axis.containers[1].lines[0].get_ydata().tolist() == [89.0]
-    plt.close(figure)
-
-
-def test_published_gains_stand_at_the_sets_that_are_there():
-    gains = pd.DataFrame(
-        {"dataset": ["A", "A", "B", "B"], "way": "hard", "gain": [1.0, 2.0, 3.0, 5.0]}
-    )
-    figure = figures_hcl.gains_by_set(
-        {"quick": gains, "night": gains}, {"B": (1, 2), "C": (4, 4)}, "points"
-    )
-    for axis in figure.axes:
-        (stars,) = (line for line in axis.lines if line.get_marker() == "*")
-        assert stars.get_xydata().tolist() == [[0.6, 1], [0.6, 2]]
-
-
-def test_a_way_has_one_colour_and_one_line_of_the_legend_whichever_panels_have_it():
-    quick, night = (
-        pd.DataFrame(
-            [{"dataset": "A", "way": way, "gain": gain} for way in ways for gain in (1.0, 2.0)]
-        )
-        for ways in (["hard", "untrained"], ["hard", "released", "untrained"])
-    )
-    figure = figures_hcl.gains_by_set({"quick": quick, "night": night}, {}, "points")
-    colours = [
-        {c.get_label(): c.lines[0].get_color() for c in axis.containers} for axis in figure.axes
-    ]
-    assert colours[0].items() <= colours[1].items()
-    assert len(set(colours[1].values())) == 3
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "hard",
-        "released",
-        "untrained",
-    ]
-    plt.close(figure)
-
-
 def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     by_n = pd.DataFrame(
         {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]}
@@ -178,21 +96,6 @@ def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     np.testing.assert_allclose(slopes, [-0.5, 2.0], rtol=1e-12)
     assert list(figures.changes_over_n(by_n[[62, 510]])) == ["from 62 to 510"]
     assert figures.changes_over_n(by_n[[62]]) == {}
-
-
-def test_curves_keep_arms_without_a_colour():
-    rows = [
-        (arm, seed, epoch, 30.0 + epoch + seed)
-        for arm in (0.0, 0.1, 0.2)
-        for seed in (0, 1)
-        for epoch in (1, 2)
-    ]
-    curves = pd.DataFrame(rows, columns=["tau", "seed", "epoch", "knn"])
-    for colours in (None, {0.2: "black", 0.0: "red", 0.3: "blue"}):
-        figure = figures.curves_and_gaps(curves, "tau", 0.0, "kNN", colours=colours)
-        assert [len(axis.containers) for axis in figure.axes] == [3, 2]
-        assert figure.axes[0].containers[0].lines[0].get_color() == ("black" if colours else "C0")
-        plt.close(figure)
 
 
 def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():

@@ -207,6 +207,18 @@ def test_a_curve_and_its_gap_are_paired_by_seed():
     plt.close(figure)
 
 
+def test_the_names_at_the_ends_of_curves_do_not_overlap():
+    figure, axis = plt.subplots()
+    axis.plot([0, 1], [0, 10])
+    plots.label_ends(axis, {"hard": 9.0, "biased": 9.01, "debiased": 2.0})
+    figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in axis.texts}
+    assert boxes["SimCLR"].y0 >= boxes["hard"].y1, "in the order of their values"
+    assert axis.texts[0].get_text() == "debiased"
+    assert axis.texts[0].get_position() == (1.02, 2.0), "what overlaps nothing stays"
+    plt.close(figure)
+
+
 def test_every_arm_has_one_colour_by_either_of_its_names():
     assert set(plots.NAMES.values()) <= set(plots.COLOURS)
     assert len(set(plots.COLOURS.values())) == len(plots.COLOURS)

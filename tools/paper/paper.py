@@ -5,7 +5,9 @@ it as ledger.json.
 """
 
 import json
+import re
 import shutil
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import curlnb
-from curlnb.companion import claims, external, formatting, ledger, notebook, plots, reference
+from curlnb.companion import (
+    claims,
+    external,
+    formatting,
+    ledger,
+    notebook,
+    plots,
+    reference,
+    typeset,
+)
 from curlnb.companion.second_opinion import second_opinion
 from curlnb.runs import environment, provenance
 
@@ -39,6 +50,17 @@ def gain_of(row: dict[str, Any]) -> tuple[str, str]:
     return f"{row['mean']:+.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]"
 
 
+def typst_of(text: str) -> str:
+    """A claim's text with its formulas typeset, as Typst markup."""
+    tags = {"<i>": "#emph[", "<sub>": "#sub[", "<sup>": "#super["}
+    parts = re.split(r"(</?(?:i|sub|sup)>)", str(typeset.html(text)))
+    closed = ("]" if part.startswith("</") else part for part in parts)
+    return "".join(
+        tags.get(part) or (part if part == "]" else re.sub(r"([^\w\s]|_)", r"\\\1", unescape(part)))
+        for part in closed
+    )
+
+
 def data() -> dict[str, Any]:
     """What the text reads: by claim its numbers as text, all of them in order, and counts."""
     found = ledger.records(ledger.best_evidence(committed=True))
@@ -54,18 +76,21 @@ def data() -> dict[str, Any]:
     rows["ledger"] = [
         {
             "id": row["id"],
-            "claim": rows[row["id"]]["claim"],
+            "claim": typst_of(rows[row["id"]]["claim"]),
             "verdict": row["verdict"],
             "measured": formatting.number_text(row),
         }
         for row in found
     ]
-    kinds = [row["verdict"] for row in found if row["kind"] in ("theorem", "proof step")]
+    counted = ledger.records(ledger.once(ledger.best_evidence(committed=True)))
+    kinds = [row["verdict"] for row in counted if row["kind"] == "theorem"]
     words = {name: kinds.count(name) for name in dict.fromkeys(kinds)}
+    ours = sum(row["id"].startswith(f"{claims.OWN}/") for row in found)
     rows["counts"] = {
-        "claims": str(len(found)),
+        "claims": str(len(found) - ours),
+        "ours": str(ours),
         "runs": f"{sum(len(reference.records(p)) for p in ('quick', 'night')):,}",
-        "not run": str(sum(row["verdict"] == "not run" for row in found)),
+        "not run": str(sum(row["verdict"] == "not run" for row in counted)),
         "theorems": ", ".join(f"{n} {pages.MANY.get(k, k)}" for k, n in words.items()),
         "version": curlnb.__version__,
         "commit": provenance.commit() or "unknown",

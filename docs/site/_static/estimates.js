@@ -72,8 +72,11 @@ window.curlnbEstimates = (() => {
         const colour = { truth: "#029e73", biased: "#0173b2", debiased: "#de8f05", hard: "#d55e00" };
         shapes.push(`<rect x="${x - 14}" y="${y}" width="28" height="${360 - y}"
           fill="${colour[name]}"/><text x="${x}" y="385" text-anchor="middle" font-size="12"
-          fill="currentColor">${names[name]}</text>`);
+          fill="currentColor">${names[name]}</text><text x="${x}" y="${y - 5}" text-anchor="middle"
+          font-size="11" fill="currentColor">${Number(found[name].toPrecision(3))}</text>`);
       });
+      shapes.push(`<text x="505" y="398" text-anchor="middle" font-size="11" fill="currentColor">logarithms,
+        from the floor upwards</text>`);
       svg.innerHTML = shapes.join("");
       const text = (name) => found[name].toFixed(3), own = found.drawn.filter((point) => point.own);
       said.textContent = `Mean of e^(s/t) over the true negatives: ${text("truth")}. The biased mean is `

@@ -39,18 +39,22 @@ window.curlnbPushes = (() => {
       <svg viewBox="0 0 640 420" role="img" aria-label="An anchor, its negatives on a circle, and the push on each"></svg>
       <p role="status"></p>`;
     const [controls, svg, said] = ["div", "svg", "p"].map((tag) => element.querySelector(tag));
+    const usual = Object.fromEntries(CONTROLS.map(([name, , , , , value]) => [name, value]));
+    const unit = 55 / Math.max(...values(usual).pushes.map(Math.abs)); // one scale for all settings
     const draw = () => {
-      const found = values(settings), largest = Math.max(...found.pushes.map(Math.abs), 1e-12);
+      const found = values(settings);
       const most = Math.max(...found.share);
       const shapes = [`<circle cx="320" cy="210" r="130" fill="none" stroke="currentColor"/>
         <rect x="444" y="204" width="12" height="12" fill="currentColor"/>`];
       angles.forEach((angle, i) => {
-        const [c, s] = [Math.cos(angle), Math.sin(angle)], long = (60 * found.pushes[i]) / largest;
+        const [c, s] = [Math.cos(angle), Math.sin(angle)], push = found.pushes[i];
+        const radius = 3 + 9 * Math.sqrt(found.share[i] / most), reach = radius + Math.min(unit * Math.abs(push), 66);
+        const long = push === 0 ? 0 : Math.sign(push) * reach; // as much beyond the point as the push
         const [x, y] = [320 + 130 * c, 210 - 130 * s], colour = found.falses[i] ? "#c1272d" : "#0173b2";
         shapes.push(`<line x1="${x}" y1="${y}" x2="${x + long * c}" y2="${y - long * s}"
             stroke="${colour}" stroke-width="4"/>
-          <circle cx="${x}" cy="${y}" r="${3 + 9 * Math.sqrt(found.share[i] / most)}" fill="${colour}"
-            fill-opacity="0.6"/>`);
+          <circle cx="${x}" cy="${y}" r="${radius}" fill="${push < 0 ? "none" : colour}"
+            stroke="${colour}" fill-opacity="0.6"/>`);
       });
       const [c, s] = [Math.cos(settings.positive), Math.sin(settings.positive)];
       shapes.push(`<circle cx="${320 + 130 * c}" cy="${210 - 130 * s}" r="8" fill="none"
