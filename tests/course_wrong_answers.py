@@ -271,10 +271,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/5.3_table2_sentences": {
         "better_of_two": ("one arm for the better of two", "x[..., 2:].amax(-1)", "x[..., 3]"),
-        "turning_point": (
-            "the positive itself forgotten",
+        "breaks_at": (
+            "where the estimate turns negative",
+            "((negatives + 1) * tau)",
             "(1 + negatives * tau)",
-            "(negatives * tau)",
         ),
         "clipped_weights": ("rescaled for clipped", "s.clamp(-2, 2)", "(2 * s / s.abs().max())"),
     },
