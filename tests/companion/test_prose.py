@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from curlnb.companion import ledger, profiles
+from curlnb.companion import ledger
 from curlnb.companion.prose import faults
 from curlnb.runs import environment
 
@@ -16,10 +16,6 @@ PAGES = [
     *sorted((HOME / "docs").rglob("*.md")),
     *sorted((HOME / "notebooks").rglob("*.ipynb")),
 ]
-NOT_YET_RETOLD = {
-    path for path in PAGES if path.suffix == ".ipynb" and not profiles.file_of(path).exists()
-}
-"""Pages whose numbers need not name their rows yet: those without a file of settings."""
 
 
 def text_of(path: Path) -> str:
@@ -31,8 +27,6 @@ def text_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
 def test_numbers_are_those_of_the_rows_that_they_name(path: Path) -> None:
-    if path in NOT_YET_RETOLD:
-        pytest.skip("not told anew yet")
     assert faults(text_of(path)) == []
 
 
