@@ -65,12 +65,12 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "finer": ("forgotten root", ".clamp_min(0).sqrt()", ".clamp_min(0)"),
     },
     "1_curl/5_competitive_guarantees": {
-        "loss_apart": ("the probability of a collision forgotten", "/ 4 / 2", "/ 4"),
+        "apart": ("one sign of r forgotten", "2 * m**2 - 2 * r**2", "2 * m**2 + 2 * r**2"),
         "from_below": ("not centred", "f - D @ f", "f"),
         "excess_margin": ("a factor of 2 lost", "middle / (2 * u)", "middle / u"),
     },
     "1_curl/6.1_many_negatives": {
-        "price": ("not divided by 1 - tau_k", "k / C / (1 - 1 / C) ** k", "k / C"),
+        "affordable": ("not divided by 1 - tau_k", " / (1 - 1 / C) ** (k + 1)", ""),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
         "sharper": [
             ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
