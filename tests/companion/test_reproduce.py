@@ -219,7 +219,7 @@ import importlib.util, os, sys, torch
 import matplotlib as mpl
 print("dtype", torch.get_default_dtype(), "tex", mpl.rcParams["text.usetex"], "size",
       mpl.rcParams["axes.titlesize"], "from", sys.executable, "found", importlib.util.find_spec("of_the_reader"),
-      "attended", any(name in os.environ for name in notebook.ATTENDED), "profile", profile)
+      "attended", any(name in os.environ for name in ("JPY_SESSION_NAME", "VSCODE_PID")), "profile", profile)
 """
 
 
