@@ -15,7 +15,8 @@ IMPORTED = {
     "notebooks": (
         "IPython", "PIL", "cloudpickle", "filelock", "ipykernel", "ipywidgets", "jinja2",
         "markupsafe", "matplotlib", "nbclient", "nbformat", "pandas", "papermill", "psutil",
-        "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm", "yaml",
+        "safetensors", "scipy", "seaborn", "sklearn", "threadpoolctl", "torchvision", "tqdm",
+        "yaml",
     ),
     "graphs": ("torch_geometric",),
     "control": ("absl", "dm_control", "mujoco"),

@@ -169,8 +169,8 @@ def set_up(python):
             backend = other = "cpu"
         else:
             print(
-                "curlnb set-up: the index of CPU builds does not answer: torch's CUDA build is taken, "
-                "6 GB",
+                "curlnb set-up: the index of CPU builds does not answer: torch's CUDA build is "
+                "taken, 6 GB",
                 flush=True,
             )
             listed = ""

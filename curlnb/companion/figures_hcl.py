@@ -53,8 +53,8 @@ def similarities_over(
     base): filled the arm, outlined the base, and in the title the base's overlap and the arm's.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
-    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise` returns
-    them.
+    equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise`
+    returns them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
     figure, axes = plt.subplots(
@@ -81,7 +81,7 @@ def similarities_over(
         plt.Rectangle((0, 0), 1, 1, color=shade, alpha=0.45) for shade in SHADES.values()
     ]
     marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
-    names = ["pairs of one label", "pairs of two", "dashed: what it is laid over"]
+    names = ["pairs of one label", "pairs of two", "dashed: the loss it is compared with"]
     figure.legend(marks, names, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title)
     return figure

@@ -213,7 +213,9 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
         return f"{x if theory else round(x, decimals) + 0.0:{style}}"
 
     planned: str = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
-    cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} case{'s'[: row['cases'] != 1]}"
+    cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
+    if row["cases"] == 1:
+        cases = "1 case"
     return {
         "mean": "" if math.isnan(mean) else number(mean),
         "interval": "" if math.isnan(high - low) else f"[{number(low)}, {number(high)}]",

@@ -127,13 +127,11 @@ def label_ends(axis: Axes, last: Mapping[str, float]) -> None:
     low, high = axis.get_ylim()
     points = axis.get_window_extent().height / axis.figure.dpi * 72
     line = 1.3 * rcParams["font.size"] / points * (high - low)
-    below = -np.inf
+    there, height = axis.get_yaxis_transform(), -np.inf
     for name in sorted(last, key=lambda name: last[name]):
-        below = max(last[name], below + line)
-        there = axis.get_yaxis_transform()
-        axis.text(
-            1.02, below, NAMES.get(name, name), color=colour(name), va="center", transform=there
-        )
+        height = max(last[name], height + line)
+        shown, shade = NAMES.get(name, name), colour(name)
+        axis.text(1.02, height, shown, color=shade, va="center", transform=there)
 
 
 def search_curve(
