@@ -9,7 +9,6 @@ Property Inspector, Advanced Tools):
     {"last": true}      it reads the ledger, and so comes after all others
 """
 
-import ast
 import contextlib
 import hashlib
 import json
@@ -17,7 +16,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from curlnb.companion import profiles
@@ -79,7 +77,7 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
 
 
 def name_of(path: Path) -> str:
-    """A notebook's path below notebooks/ without the ending, as its settings cell says it."""
+    """A notebook's path below notebooks/ without the ending, as `notebook.settings` takes it."""
     return (
         path.resolve()
         .relative_to((environment.home() / "notebooks").resolve())
@@ -147,67 +145,22 @@ def needs(path: Path) -> Needs:
 def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
     """Those that have settings for the profile: all have quick, gpu and paper, some have night.
 
-    One whose settings cannot be read counts as having them: what is wrong with it is said when its
-    turn comes.
+    One without a file of settings takes part in all. One whose settings cannot be read counts as
+    having them: what is wrong with it is said when its turn comes.
     """
     kept = []
     for path in paths:
         with contextlib.suppress(ValueError, OSError):
-            if profile not in settings_of(path)[1]:
+            if (found := settings_of(path)) and profile not in found:
                 continue
         kept.append(path)
     return kept
 
 
-def settings_of(path: Path) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The name that the notebook hands to `notebook.settings`, and its settings by profile.
-
-    They are read from the file beside it. Where there is none, the notebook's settings cell up to
-    that call is executed, and the imports that it uses. ValueError where there is no such cell.
-    """
-    if (file := profiles.file_of(path)).exists():
-        return _name_in_call(path), profiles.read(file)[0]
-    imports: dict[str, ast.stmt] = {}
-    for source in sources(path):
-        try:
-            statements = ast.parse(source).body
-        except SyntaxError:  # a cell with a magic, say
-            continue
-        imports |= {
-            (name.asname or name.name): s
-            for s in statements
-            if isinstance(s, ast.Import | ast.ImportFrom)
-            for name in s.names
-        }
-        calls = [at for at, statement in enumerate(statements) if _calls_settings(statement)]
-        if not calls:
-            continue
-        body = [
-            s for s in statements[: calls[0] + 1] if not _imports(s, "notebook")
-        ]  # `notebook` is ours, below
-        used = {
-            node.id
-            for statement in body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name)
-        } - {"notebook"}
-        needed = [imports[name] for name in sorted(used & set(imports))]
-        seen: list[tuple[str, dict[str, dict[str, Any]]]] = []
-
-        def capture(
-            name: str, profile: str, *, dry: Any = None, **profiles: dict[str, Any]
-        ) -> None:
-            seen.append((name, profiles))  # noqa: B023
-
-        scope = {"notebook": SimpleNamespace(settings=capture), "profile": "quick", "seed": 0}
-        try:
-            exec(compile(ast.Module([*needed, *body], []), str(path), "exec"), scope)
-            return seen[0]
-        except (Exception, SystemExit) as error:
-            raise ValueError(
-                f"the settings cell of {name_of(path)} fails ({type(error).__name__}: {error})"
-            ) from None
-    raise ValueError(f"{name_of(path)} has no settings cell: it calls notebook.settings nowhere")
+def settings_of(path: Path) -> dict[str, dict[str, Any]]:
+    """A notebook's settings by profile, from the file beside it; none where there is no file."""
+    file = profiles.file_of(path)
+    return profiles.read(file)[0] if file.exists() else {}
 
 
 def check_change(path: Path, profile: str, change: Mapping[str, Any]) -> None:
@@ -217,15 +170,9 @@ def check_change(path: Path, profile: str, change: Mapping[str, Any]) -> None:
     if not profiles.file_of(path).exists():
         raise ValueError(f"{name_of(path)} keeps its settings in a cell: change them there")
     try:
-        profiles.changed(settings_of(path)[1][profile], change)
+        profiles.changed(settings_of(path)[profile], change)
     except ValueError as error:
         raise ValueError(f"{name_of(path)}: {error}") from None
-
-
-def _name_in_call(path: Path) -> str:
-    """The name by which a notebook asks for its settings; empty where it does not."""
-    call = re.search(r'notebook\.settings\(\s*"([^"]*)"', "\n".join(sources(path)))
-    return call[1] if call else ""
 
 
 def digest_of_settings(values: Mapping[str, Any]) -> str:
@@ -237,20 +184,9 @@ def digest_of_settings(values: Mapping[str, Any]) -> str:
     ]
 
 
-def _imports(statement: ast.stmt, name: str) -> bool:
-    return isinstance(statement, ast.Import | ast.ImportFrom) and any(
-        (alias.asname or alias.name) == name for alias in statement.names
-    )
-
-
-def _calls_settings(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(call, ast.Call) and ast.unparse(call.func) == "notebook.settings"
-
-
 def data_of(path: Path, profile: str) -> list[str]:
     """The data sets that the notebook's settings name at `profile`, sorted."""
-    return sorted(_texts(settings_of(path)[1].get(profile, {})) & set(datasets.names()))
+    return sorted(_texts(settings_of(path).get(profile, {})) & set(datasets.names()))
 
 
 def _texts(value: Any) -> set[str]:

@@ -81,9 +81,11 @@ def _settings_as_committed(profile: str, paths: Sequence[Path]) -> Iterator[None
 
 
 def _settings_digests(profile: str, paths: Iterable[Path]) -> dict[str, str]:
+    known = {name_of(path): notebooks.settings_of(path) for path in paths}
     return {
-        name_of(path): notebooks.digest_of_settings(notebooks.settings_of(path)[1][profile])
-        for path in paths
+        name: notebooks.digest_of_settings(values[profile])
+        for name, values in known.items()
+        if values
     }
 
 

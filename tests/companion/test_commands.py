@@ -49,30 +49,17 @@ def test_broken_notebooks_are_named(checkout):
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "cell", ["import sys; sys.exit(0)", "exit()", "raise SystemExit", "1 / 0", "x = undefined_name"]
-)
-def test_a_settings_cell_that_ends_the_program_is_named_and_the_others_data_is_fetched(
-    checkout, capfd, monkeypatch, cell
+def test_a_damaged_file_of_settings_is_named_and_the_others_data_is_fetched(
+    checkout, capfd, monkeypatch
 ):
-    at(
-        checkout,
-        "1_bad",
-        BOOK
-        | {
-            "cells": [
-                CELL | {"source": f"{cell}\nsettings = notebook.settings('x', profile, quick={{}})"}
-            ]
-        },
-    )
-    good = "settings = notebook.settings('x', profile, quick=dict(data='cifar10-mini'))"
-    at(checkout, "2_good", BOOK | {"cells": [CELL | {"source": good}]})
+    at(checkout, "1_bad", BOOK).with_suffix(".toml").write_text("[quick")
+    at(checkout, "2_good", BOOK).with_suffix(".toml").write_text('[quick]\ndata = "cifar10-mini"')
     fetched: list[str] = []
     monkeypatch.setattr(datasets, "names", lambda: ["cifar10-mini"])
     monkeypatch.setattr(datasets, "prepare", fetched.extend)
     assert main(["data"]) == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("curlnb data: the settings cell of 1_bad fails (")
+    assert "1_bad.toml holds no settings (" in line
     assert fetched == ["cifar10-mini"]
 
 

@@ -77,12 +77,13 @@ def test_a_notebooks_settings_are_read_without_executing_it(page):
     path = page.with_suffix(".ipynb")
     cell = '{"cell_type": "code", "source": "s = notebook.settings(\\"x\\", profile, change)"}'
     path.write_text(f'{{"nbformat": 4, "cells": [{cell}]}}')
-    name, by_profile = notebooks.settings_of(path)
-    assert (name, by_profile["gpu"]["epochs"]) == ("x", 20)
+    assert notebooks.settings_of(path)["gpu"]["epochs"] == 20
     notebooks.check_change(path, "quick", {"epochs": 3})
     with pytest.raises(ValueError, match=r"^x: there is no setting 'epoch' to change: dataset"):
         notebooks.check_change(path, "quick", {"epoch": 3})
     page.unlink()
+    assert notebooks.settings_of(path) == {}
+    assert notebooks.with_profile([path], "paper") == [path], "it takes part in all"
     with pytest.raises(ValueError, match="keeps its settings in a cell"):
         notebooks.check_change(path, "quick", {"epochs": 3})
 

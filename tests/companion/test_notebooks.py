@@ -205,11 +205,9 @@ def dry_results(tmp_path_factory):
 
 
 def profiles_of(path: Path) -> list[str]:
-    """Those beside quick whose dry runs differ; a broken settings cell must not hide the others'
-    tests.
-    """
+    """Those beside quick whose dry runs differ; a broken file must not hide the others' tests."""
     try:
-        given = notebooks.settings_of(path)[1]
+        given = notebooks.settings_of(path)
     except ValueError:
         return ["gpu", "paper"]
     names = [name for name in reversed(ledger.PROFILES) if name != "quick" and name in given]
@@ -363,9 +361,9 @@ def test_paper_settings_are_those_of_the_paper_field_by_field(path):
         rows = [row for row in csv.DictReader(file) if row["notebook"] == notebooks.name_of(path)]
     cited = {row["setting"]: json.loads(row["value"]) for row in rows}
     assert all(row["source"] for row in rows)
-    name, profiles = notebooks.settings_of(path)
-    assert name == notebooks.name_of(path), "the settings cell names another notebook"
-    assert json.loads(json.dumps(profiles["paper"])) == cited
+    asked = f'notebook.settings("{notebooks.name_of(path)}", profile, change)'
+    assert asked in "\n".join(notebooks.sources(path)), "it asks for another page's settings"
+    assert json.loads(json.dumps(notebooks.settings_of(path)["paper"])) == cited
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
@@ -379,7 +377,7 @@ def test_metadata_says_what_the_code_needs(path):
     assert needs.last == bool(re.search(r"best_evidence\(|ledger\.best\(", code))
     assert needs.alone or not re.search(r"perf_counter|epoch_seconds|milliseconds\(", code)
     assert "environment.dry" not in code, (
-        "a cell asks whether it is dry: give the settings cell dry=dict(...)"
+        "a cell asks whether it is dry: give the settings a table [dry]"
     )
 
 
@@ -396,7 +394,7 @@ def test_what_make_data_fetches_is_what_the_settings_name():
     paper = [
         (name, value)
         for path in NOTEBOOKS
-        for name, value in notebooks.settings_of(path)[1].get("paper", {}).items()
+        for name, value in notebooks.settings_of(path).get("paper", {}).items()
     ]
     assert [each for each in paper if "-mini" in str(each[1]) and each[0] not in shown] == []
     assert {"cifar10", "cifar100", "stl10", "wiki3029", "SUBJ-full"} <= needed["paper"]
@@ -407,9 +405,8 @@ def test_the_committed_settings_are_those_that_the_reference_was_judged_with(pro
     known = provenance.of_reference(profile)["settings"]
     assert profile != "quick" or list(known) == NAMES
     for name, digest in known.items():
-        settings = notebooks.settings_of(environment.home() / "notebooks" / f"{name}.ipynb")[1][
-            profile
-        ]
+        path = environment.home() / "notebooks" / f"{name}.ipynb"
+        settings = notebooks.settings_of(path)[profile]
         assert notebooks.digest_of_settings(settings) == digest, (
             f"run `make reproduce reference PROFILE={profile}`: {name} was changed"
         )

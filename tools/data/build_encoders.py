@@ -26,9 +26,8 @@ ARMS = {
 
 
 def main() -> None:
-    night = notebooks.settings_of(environment.home() / "notebooks" / "5_across_papers.ipynb")[1][
-        "night"
-    ]
+    page = environment.home() / "notebooks" / "5_across_papers.ipynb"
+    night = notebooks.settings_of(page)["night"]
     chosen = ("tau_plus", "beta")  # lists of several there
     recipe = {
         name: night[name] for name in simclr.parameters({}) if name in night and name not in chosen
