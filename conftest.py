@@ -19,8 +19,8 @@ SLOW = (
     "test_site",
     "test_reproduce",
     "test_devices",
-    "test_cluster",
-    "test_distributed",
+    "test_executors",
+    "test_processes_that_gather",
     "kill",
     "learns",
 )
@@ -72,7 +72,7 @@ def is_notebook(item: pytest.Item) -> bool:
     return item.path.suffix == ".ipynb"
 
 
-TOGETHER = ("test_cluster.py", "test_distributed.py", "test_package.py", "test_site.py")
+TOGETHER = ("test_executors.py", "test_package.py", "test_site.py")
 """Their tests share what takes long to set up. Dry runs share the networks that another notebook
 has trained.
 """

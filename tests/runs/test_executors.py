@@ -164,11 +164,28 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
 
 
 @contextlib.contextmanager
+def event_loop():
+    """Dask gives the thread of a loop of its own ten seconds to begin, which is not always enough
+    where other tests keep the processor.
+    """
+    loop, begun = pytest.importorskip("tornado.ioloop").IOLoop(make_current=False), threading.Event()
+    thread = threading.Thread(target=loop.start, daemon=True)
+    thread.start()
+    loop.add_callback(begun.set)
+    begun.wait()
+    yield loop
+    loop.add_callback(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@contextlib.contextmanager
 def dask_cluster():
     distributed = pytest.importorskip("distributed")
-    options = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "host": "127.0.0.1"}
     with (
-        distributed.LocalCluster(n_workers=2, silence_logs=50, **options) as cluster,
+        event_loop() as loop,
+        distributed.LocalCluster(n_workers=2, silence_logs=50, loop=loop, **options) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield cluster, client
