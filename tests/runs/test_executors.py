@@ -168,7 +168,10 @@ def event_loop():
     """Dask gives the thread of a loop of its own ten seconds to begin, which is not always enough
     where other tests keep the processor.
     """
-    loop, begun = pytest.importorskip("tornado.ioloop").IOLoop(make_current=False), threading.Event()
+    loop, begun = (
+        pytest.importorskip("tornado.ioloop").IOLoop(make_current=False),
+        threading.Event(),
+    )
     thread = threading.Thread(target=loop.start, daemon=True)
     thread.start()
     loop.add_callback(begun.set)
