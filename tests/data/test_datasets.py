@@ -211,7 +211,8 @@ def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
     }
     expected = json.loads((Path(__file__).parent / "set_digests.json").read_text())
     assert {key: of[key.partition("/")[0]](key.partition("/")[2]) for key in expected} == expected
-    assert len(set(expected.values())) == len(expected)
+    images = [digest for key, digest in expected.items() if key.startswith("images/")]
+    assert len(set(images)) == len(images)
     assert {key.partition("/")[2] for key in expected} == set(catalogue.names())
 
 

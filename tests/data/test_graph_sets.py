@@ -90,12 +90,6 @@ def test_edges_are_taken_once_and_in_both_directions():
     assert raw.edges.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
 
 
-def test_a_set_without_any_edge_can_be_read():
-    raw = read_tables(small(A=""))
-    assert raw.edges.shape == (2, 0)
-    assert graphs.features(raw).shape == (4, 1)
-
-
 def test_node_labels_may_have_several_columns():
     raw = read_tables(small(node_labels="0, 5\n1, 5\n0, 6\n2, 5\n"))
     rows = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]

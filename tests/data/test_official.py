@@ -63,29 +63,18 @@ def test_cifar100_in_its_binary_version(tmp_path: Path) -> None:
 
 
 def pickled_by_python2(x: Tensor, labels: list[int]) -> bytes:
-    """A dictionary as Python 2 pickles it (protocol 2), with the calls that make an array."""
+    """A dictionary as Python 2 pickles it (protocol 2), where a call makes the array."""
 
     def text(string: bytes) -> bytes:
-        short = len(string) < 256
-        return (b"U" + bytes([len(string)]) if short else b"T" + struct.pack("<i", len(string))) + (
-            string
-        )
+        return b"T" + struct.pack("<i", len(string)) + string
 
     def numbers(values: list[int]) -> bytes:
         return b"](" + b"".join(b"K" + bytes([value]) for value in values) + b"e"
 
-    array = (
-        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R"
-    )
-    array += b"(K\x01K\x02M\x00\x0c\x86" + text(b"u1") + b"\x89" + text(x.numpy().tobytes()) + b"tb"
-    return (
-        b"\x80\x02}("
-        + (text(b"filenames") + b"](" + text(b"a.png") + text(b"b.png") + b"e")
-        + (text(b"fine_labels") + numbers(labels))
-        + (text(b"data") + array)
-        + (text(b"coarse_labels") + numbers([19] * len(labels)))
-        + b"u."
-    )
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + text(x.numpy().tobytes()) + b"tb"
+    fine, coarse = numbers(labels), numbers([19] * len(labels))
+    content = text(b"fine_labels") + fine + text(b"data") + array
+    return b"\x80\x02}(" + content + text(b"coarse_labels") + coarse + b"u."
 
 
 def test_cifar100_in_its_python_version_without_unpickling(
