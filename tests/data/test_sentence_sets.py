@@ -36,17 +36,6 @@ def test_committed_tasks_have_all_their_rows_and_labels(name: str) -> None:
         assert data.sentiment.bincount().tolist() == [expected // 2] * 2
 
 
-def test_books_are_whole_and_in_order() -> None:
-    train, held_out = (sentences.load("books-mini", split) for split in ("train", "dev"))
-    assert train.stand_in
-    assert len(train.classes) == 9
-    assert set(held_out.classes).isdisjoint(train.classes)
-    assert train.sentence(0).startswith("emma woodhouse handsome clever and rich")
-    assert train.sentence(1).startswith("she was the youngest of the two daughters")
-    assert train.labels.diff().min() >= 0
-    assert (train.tokens == 0).float().mean() < 0.03
-
-
 @pytest.mark.parametrize("name", ["MR-full", "CR-full", "SUBJ-full", "MPQA", "MSRP"])
 def test_original_tasks_need_the_vectors_that_are_fetched_for_the_books(name: str) -> None:
     assert texts.entry_of(name).vectors == texts.entry_of("gutenberg").vectors == "glove.6B.50d"
