@@ -22,13 +22,16 @@ def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
         line[0].set_ylabel(name)
     axis = figure.add_subplot(grid[:, n])
     relative = scores - scores.mean(1, keepdim=True)
+    limit = 1.6 * float(relative.abs().max())  # pale colours, on which black numbers can be read
     sns.heatmap(
         relative,
         ax=axis,
         annot=True,
         fmt=".1f",
+        annot_kws={"color": "black"},
         cmap="vlag",
-        center=0,
+        vmin=-limit,
+        vmax=limit,
         cbar=False,
         square=True,
         linewidths=2,
