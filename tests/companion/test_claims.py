@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def book(tmp_path, monkeypatch) -> Ledger:
 # --- statistics
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 30])
+@pytest.mark.parametrize("n", [2, 30])
 def test_interval_is_the_t_interval(n: int) -> None:
     x = np.random.default_rng(n).normal(3, 2, n)
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
@@ -109,9 +110,7 @@ def test_interval_of_correlations_is_fishers() -> None:
     assert (row["low"], row["high"]) == correlation_interval(x)[1:]
 
 
-@pytest.mark.parametrize(
-    ("n", "d"), [(2, 0.3), (3, 2.5), (5, 1.0), (10, 0.1), (34, 0.5), (500, 0.1)]
-)
+@pytest.mark.parametrize(("n", "d"), [(2, 0.3), (5, 1.0), (500, 0.1)])
 def test_power_is_the_noncentral_t(n: int, d: float) -> None:
     """The claimed side alone: an interval on the other side settles the claim, but does not
     reproduce it.
@@ -132,13 +131,6 @@ def test_seeds_needed_as_in_the_tables(d: float, expected: int) -> None:
     assert (
         seeds_needed(10 + d, 1.0, (10.0, math.inf), wanted=0.8) == expected
     )  # nor where the threshold is
-
-
-@pytest.mark.parametrize(("effect", "region"), [(0.4, ABOVE_0), (0.4, MARGIN), (0.0, MARGIN)])
-def test_seeds_needed_is_the_least(effect: float, region: tuple[float, float]) -> None:
-    n = seeds_needed(effect, 1.0, region)
-    assert n is not None
-    assert power(n - 1, effect, 1.0, region) < 0.9 <= power(n, effect, 1.0, region)
 
 
 def test_power_where_scipys_noncentral_t_is_nan() -> None:
@@ -170,21 +162,12 @@ def test_no_number_of_seeds_reproduces_an_effect_that_is_not_inside_the_region()
         ((-0.5, 2.0), (0, math.inf), 2.0, "undecided"),
         ((-2.0, -0.1), (0, math.inf), 2.0, "contradicted"),
         ((2.5, 3.0), (0, math.inf), 2.0, "reproduced"),  # larger than claimed
-        ((-3.0, -0.1), (-math.inf, 0), -2.0, "reproduced"),
-        ((-1.9, -0.1), (-math.inf, 0), -2.0, "reproduced, smaller than claimed"),
-        ((-1.9, 0.1), (-math.inf, 0), -2.0, "smaller than claimed"),
-        ((51, 60), (50, math.inf), 75, "reproduced, smaller than claimed"),
         ((-0.5, 0.5), (-1, 1), 0.0, "reproduced"),
         ((0.1, 0.5), (-1, 1), 0.0, "reproduced"),  # a margin has no size to fall short of
         # a margin of one bound: no gain, to half a point; a gain is not smaller than claimed
         ((0.03, 0.82), (-math.inf, 0.5), 0.0, "undecided"),
-        ((0.44, 0.52), (-0.5, 0.5), 0.0, "undecided"),
-        ((0.03, 0.42), (-math.inf, 0.5), 0.0, "reproduced"),
-        ((0.6, 0.82), (-math.inf, 0.5), 0.0, "contradicted"),
-        ((-2.3, 0.37), (-0.5, math.inf), 0.4, "undecided"),
         ((-0.5, 1.0), (-1, 1), 0.0, "undecided"),
         ((1.1, 2.0), (-1, 1), 0.0, "contradicted"),
-        ((-3.0, -1.1), (-1, 1), 0.0, "contradicted"),
         ((-3.0, 3.0), (-1, 1), 0.0, "undecided"),
     ],
 )
@@ -198,15 +181,6 @@ def test_a_claim_and_its_mirror_image_get_the_same_verdict(
 ) -> None:
     above = verdict(low, low + width, (threshold, math.inf), threshold + effect)
     assert above == verdict(-low - width, -low, (-math.inf, -threshold), -threshold - effect)
-
-
-@given(st.floats(-3, 3), st.floats(0, 3), st.floats(0.1, 2))
-def test_a_margin_of_one_bound_and_of_two_are_judged_alike(
-    low: float, width: float, margin: float
-) -> None:
-    """Where the interval is far from the other bound."""
-    one = verdict(low, low + width, (-math.inf, margin), 0.0)
-    assert one == verdict(low, low + width, (-100.0, margin), 0.0)
 
 
 REPETITIONS = 20_000
@@ -246,23 +220,7 @@ def is_false(name: str, truth: float, region: tuple[float, float], effect: float
     )
 
 
-@pytest.mark.parametrize("n", [5, 8, 20])
-def test_no_more_than_2_5_percent_of_nulls_are_reproduced(n: int) -> None:
-    """The truth on the boundary is the likeliest to mislead; there the rate is 2.5% exactly."""
-    assert reproduced(shares(n, 0.0, ABOVE_0, 1.0)) == pytest.approx(0.025, abs=ERROR)
-    assert reproduced(shares(n, -0.2, ABOVE_0, 1.0)) < 0.025 + ERROR
-    assert reproduced(shares(n, 1.0, MARGIN, 0.0)) < 0.025 + ERROR
-
-
-@pytest.mark.parametrize("n", [5, 8, 20])
-def test_no_more_than_2_5_percent_of_true_effects_are_called_smaller_than_claimed(n: int) -> None:
-    assert smaller(shares(n, 1.0, ABOVE_0, 1.0)) == pytest.approx(0.025, abs=ERROR)
-    assert smaller(shares(n, 1.3, ABOVE_0, 1.0)) < 0.025 + ERROR
-
-
-@pytest.mark.parametrize(
-    "truth", [-1.2, -1.0, -0.999, -0.3, 0.0, 0.001, 0.5, 0.999, 1.0, 1.001, 1.5]
-)
+@pytest.mark.parametrize("truth", [-1.0, -0.999, -0.2, 0.0, 0.001, 0.999, 1.0, 1.001, 1.5])
 def test_a_verdict_is_false_as_seldom_as_the_ledger_says(truth: float) -> None:
     """Whatever the truth: at most 2.5% with one bound and 5% with two, which `expected_false` adds
     up.
@@ -283,10 +241,8 @@ def test_a_verdict_is_false_as_seldom_as_the_ledger_says(truth: float) -> None:
 @pytest.mark.parametrize(
     ("effect", "sd", "region"),
     [
-        (1.0, 1.0, ABOVE_0),
         (4.26, 3.0, ABOVE_0),
         (-0.5, 0.3, (-math.inf, 0.0)),
-        (75.0, 14.0, (50.0, math.inf)),
         (0.0, 0.6, MARGIN),
     ],
 )
@@ -319,10 +275,7 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        (dict(id="fig4a"), "should read paper/slug"),
-        (dict(id="chaung2020/fig4a"), "should read paper/slug"),
-        (dict(id="chuang2020/fig 4a"), "should read paper/slug"),
-        (dict(id="chuang2020/a/b"), "should read paper/slug"),
+        (dict(id="chaung2020/fig 4a"), "should read paper/slug"),
         (dict(kind="identity"), "kind 'identity', which is not one of experiment, theorem"),
         (dict(claim=" "), "give the claim in words"),
         (dict(low=1.0, high=-1.0), "empty region"),
@@ -331,7 +284,6 @@ def test_the_planned_seeds_find_a_null_as_surely_as_the_effect() -> None:
         (dict(effect=0.0), "effect 0.0, which is not inside"),
         (dict(readings=("one",)), "needs two readings"),
         (dict(readings=("one", "other"), settled="yes"), "settled and has readings"),
-        (dict(low=None, kind="text", effect=1.0), "effect 1.0, which is not inside"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns: dict, says: str) -> None:
@@ -372,9 +324,7 @@ def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
     for text, says in {
         ENTRY + ENTRY: "chuang2020.toml: ",
         ENTRY + "colour = 1\n": "has the field 'colour', which no claim has",
-        ENTRY + "seeds = 1\n": "has the field 'seeds'",
         ENTRY.replace("4.26", '"four"'): "'four' for effect, which is not of type float",
-        ENTRY.replace('["stl10", "cifar10"]', '"stl10"'): "'stl10' for data",
         "[fig4a]\nlow = 0\n": "says nothing",
     }.items():
         path.write_text(text)
@@ -415,7 +365,6 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
     [
         ({}, "stl10", "paper", "paper's setting"),
         ({}, "stl10", "night", "paper's data, smaller training"),
-        ({}, "cifar10-mini", "paper", "stand-in"),
         (dict(data=("MR", "CR", "TREC")), "TREC|MR", "gpu", "paper's data, smaller training"),
         (dict(data=("MR", "CR")), "MR|TREC", "paper", "stand-in"),
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
@@ -426,7 +375,6 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
             "night, changed",
             "paper's data, smaller training",
         ),
-        (dict(as_printed_at=("night",)), "cifar10-mini", "night", "stand-in"),
     ],
 )
 def test_scope_is_whose_data_and_whose_training(
@@ -440,7 +388,6 @@ def test_scope_is_whose_data_and_whose_training(
     [
         ([3.0], "one seed gives no interval"),
         ([1.0, math.nan, math.inf, 1.0, 2.0], "2 of 5 differences are not finite"),
-        ([1.5] * 5, "all differences are equal"),
         ([0.1] * 6, "all differences are equal"),  # whose computed mean is not 0.1
         ([72.4 - 73.35, 71.15 - 72.1], "all differences are equal"),  # but for rounding
         ([2.3, 3.8, 2.7, 3.0], "4 are fewer than 5"),
@@ -519,9 +466,7 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() ->
     [
         (gain(), dict(), "say in note= why it was not run"),
         (gain(), dict(differences=[], data="stl10"), r"shape \[0\].*one a seed"),
-        (gain(), dict(differences=[[1.0, 2.0]], data="stl10"), r"shape \[1, 2\]"),
         (gain(), dict(differences=FIVE, interval=(1, 0, 2), data="stl10"), "only one of them"),
-        (gain(), dict(interval=(3, 0, 2), n=9, data="stl10"), r"should be \(mean, low, high\)"),
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
         (
             gain(),
@@ -539,14 +484,6 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() ->
             dict(exact="holds", value=-0.4),
             "exact='holds' with the value -0.4, claimed < -0.5",
         ),
-        (
-            theory(high=-0.5),
-            dict(exact="fails", value=-0.6),
-            "exact='fails' with the value -0.6, claimed < -0.5",
-        ),
-        (theory(high=-0.5), dict(exact="holds"), "exact='holds' with the value None"),
-        (theory(), dict(value=0.5, note="x"), "a value needs exact=, one of holds"),
-        (TABLE[1], dict(value=0.5), "is measured over seeds"),
         (
             theory(),
             dict(exact="true"),
@@ -751,7 +688,7 @@ def test_a_claim_that_the_table_no_longer_has_leaves_the_ledger(tmp_path, monkey
 
 
 def record_one_by_one(notebook: str, path: Path) -> None:
-    for i in range(20):
+    for i in range(10):
         rows = [
             judged(Claim(id=f"mine/{notebook}-{j}", claim="x", low=0, notebook=notebook), note="x")
             for j in range(i + 1)
@@ -771,51 +708,24 @@ def test_two_notebooks_that_end_at_once_lose_nothing(tmp_path) -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
-    assert len(read(path)) == 40
+    assert len(read(path)) == 20
     assert {file.name for file in tmp_path.iterdir()} <= {
         "own_claims.csv",
         "own_claims.csv.lock",
     }  # no half-written file left
 
 
-def test_a_failed_write_leaves_the_old_ledger(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "claims.csv"
-    record(some_rows(), path, NOTEBOOK)
-    before = path.read_bytes()
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
-    with pytest.raises(OSError, match="No space"):
-        record(some_rows().iloc[:1], path, NOTEBOOK)
-    assert path.read_bytes() == before
-    assert {file.name for file in tmp_path.iterdir()} <= {"claims.csv", "claims.csv.lock"}
-
-
-def damage(path: Path, how: str) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(
-        {
-            "empty": b"",
-            "cut": whole[: len(whole) // 2],
-            "binary": b"\xff\x00\xfe" * 50,
-            "of other columns": b"id,verdict\nx,y\n",
-            "with a turned verdict": whole.replace(b"holds", b"fails"),
-        }.get(how, whole.replace(b"holds", b"proved"))
-    )
-
-
 @pytest.mark.parametrize(
-    "how",
-    ["empty", "cut", "binary", "of other columns", "with another verdict", "with a turned verdict"],
+    ("whole", "damage"),
+    [(r"(?s).{300}$", ""), ("id,verdict", "id,result"), ("holds", "fails"), ("holds", "proved")],
 )
-def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, how: str) -> None:
+def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(
+    tmp_path, capsys, whole: str, damage: str
+) -> None:
     """A notebook that has trained for hours must still be able to hand in its claims."""
     path = tmp_path / "claims.csv"
     record(some_rows(), path, NOTEBOOK)
-    damage(path, how)
-    damaged = path.read_bytes()
+    path.write_text(damaged := re.sub(whole, damage, path.read_text()))
     with pytest.raises(ValueError, match=r"claims.csv is no ledger") as error:
         read(path)
     assert "\n" not in str(error.value)
@@ -824,7 +734,7 @@ def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, h
     assert "claims.csv is no ledger" in said
     assert "set aside as claims.csv.damaged-1" in said
     assert read(path)["id"].to_list() == ["arora2019/lemma4.3"]
-    assert (tmp_path / "claims.csv.damaged-1").read_bytes() == damaged
+    assert (tmp_path / "claims.csv.damaged-1").read_text() == damaged
     assert read(tmp_path / "absent.csv").empty
 
 

@@ -2,14 +2,12 @@
 
 import csv
 import re
-import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from curlnb.companion import claims, ledger, notebooks
-from curlnb.companion.claims import KINDS, PAPERS, Claim, read_table, table
+from curlnb.companion import ledger, notebooks
+from curlnb.companion.claims import KINDS, PAPERS, Claim, table
 from curlnb.companion.judgement import again
 from curlnb.companion.statistics import FEWEST_SEEDS, power
 from curlnb.data import datasets
@@ -55,13 +53,6 @@ def test_the_planned_seeds_give_90_percent_power_at_the_stated_effect(row: Claim
     assert power(row.seeds, row.effect, row.sd, row.region) >= 0.9
     fewer = row.seeds - 1
     assert row.seeds == FEWEST_SEEDS or power(fewer, row.effect, row.sd, row.region) < 0.9
-
-
-def test_the_table_is_read_in_a_moment() -> None:
-    """Every cell that judges a claim waits for it."""
-    start = time.perf_counter()
-    read_table(Path(claims.__file__).with_name("claims"))
-    assert time.perf_counter() - start < 2
 
 
 def test_data_sets_are_named_as_in_the_catalogue() -> None:

@@ -1,43 +1,14 @@
 """A figure's means and intervals are those that the verdicts rest on."""
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import pytest
 import torch
-from matplotlib.colors import to_rgba, to_rgba_array
+from matplotlib.colors import to_rgba
 
-from curlnb.companion import figures, figures_hcl, notebook
+from curlnb.companion import figures, figures_hcl
 from curlnb.companion.statistics import slope_per_doubling
 from curlnb.data.images import Dataset
-
-
-def test_the_style_is_seaborns_theme_but_for_colour_map_and_layout():
-    """Its import takes longer than that of matplotlib; the style file has what `set_theme` sets."""
-    import seaborn as sns
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        sns.set_theme(
-            style="whitegrid",
-            palette="colorblind",
-            rc={"figure.figsize": (8, 4.5), "savefig.bbox": "tight"},
-        )
-        theirs = dict(matplotlib.rcParams)
-        matplotlib.rcdefaults()
-        plt.style.use(notebook.STYLE)
-        ours = dict(matplotlib.rcParams)
-    colours = (
-        theirs.pop("axes.prop_cycle").by_key()["color"],
-        ours.pop("axes.prop_cycle").by_key()["color"],
-    )
-    assert to_rgba_array(colours[0]) == pytest.approx(to_rgba_array(colours[1]), abs=1e-9)
-    assert (theirs.pop("image.cmap"), ours.pop("image.cmap")) == ("rocket", "magma")
-    name = "figure.constrained_layout.use"  # so that no label runs into its neighbour
-    assert (theirs.pop(name), ours.pop(name)) == (False, True)
-    changed = {name for name in ours if str(ours[name]) != str(theirs[name])}
-    assert {name for name in changed if to_rgba(ours[name]) != to_rgba(theirs[name])} == set()
 
 
 def test_a_red_frame_marks_the_negatives_of_the_anchors_class():

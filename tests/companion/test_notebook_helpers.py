@@ -51,20 +51,11 @@ def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypa
     assert notebook.settings("x", "quick", {"epochs": 12}).epochs == 1
 
 
-def test_a_page_shows_the_first_six_settings_of_its_file(page):
-    many = "\n".join(f"s{i} = {i}" for i in range(9))
-    page.write_text(f"[quick]\n{many}")
-    assert repr(notebook.settings("x", "quick")).endswith("s5 = 5, and 3 more in x.toml")
-    in_cell = notebook.settings("y", "quick", quick={f"s{i}": i for i in range(9)})
-    assert repr(in_cell).endswith("s7 = 7, s8 = 8")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('bn_groups = "None"\n', "", "profile 'quick' lacks the setting 'bn_groups'"),
         ("[dry]", "[dry]\nepoch = 1", "dry has the setting 'epoch' that no profile has"),
-        ("[dry]", "[dry", "holds no settings"),
     ],
 )
 def test_a_damaged_file_is_named(page, old, new, says):
@@ -218,13 +209,6 @@ def test_the_names_at_the_ends_of_curves_do_not_overlap():
     assert axis.texts[0].get_text() == "debiased"
     assert axis.texts[0].get_position() == (1.02, 2.0), "what overlaps nothing stays"
     plt.close(figure)
-
-
-def test_every_arm_has_one_colour_by_either_of_its_names():
-    assert set(plots.NAMES.values()) <= set(plots.COLOURS)
-    assert len(set(plots.COLOURS.values())) == len(plots.COLOURS)
-    for objective, name in plots.NAMES.items():
-        assert plots.colour(objective) == plots.colour(name) == plots.COLOURS[name]
 
 
 def test_a_ledger_shows_five_lines_and_folds_the_rest(tmp_path):

@@ -26,7 +26,7 @@ def gain(**columns: object) -> Claim:
 
 @pytest.mark.parametrize(
     ("mean", "sd", "n", "size"),
-    [(-0.09, 0.4, 5, 0.5), (1.5, 0.4, 5, 0.5), (0.2, 2.0, 8, 3.0), (-4.0, 0.1, 20, -4.35)],
+    [(-0.09, 0.4, 5, 0.5), (-4.0, 0.1, 20, -4.35)],
 )
 def test_quadrature_agrees_with_simulation(mean: float, sd: float, n: int, size: float) -> None:
     """The mean likelihood over a million differences drawn from the prior, over that of none."""

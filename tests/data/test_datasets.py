@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,35 +60,27 @@ def test_committed_sets_are_complete(
     assert data.labels.dtype == torch.int64
     assert data.labels.bincount().tolist() == [each] * classes
     assert len(data.classes) == len(set(data.classes)) == classes
-    assert (
-        data.labels[:classes].unique().numel() == classes
-    )  # any prefix is balanced, as users take `images[:n]`
+    # any prefix is balanced, as users take `images[:n]`
+    assert data.labels[:classes].unique().numel() == classes
     assert datasets.available(name) == "embedded"
+    assert data.stand_in == (name == "quickdraw-mini")  # no paper uses it
 
 
 def test_committed_train_and_test_images_are_distinct() -> None:
     # A test image that is also a training image would flatter every probe. (CIFAR-10's known
     # near-duplicates are not equal in every pixel.)
     for name in ("cifar10-mini", "quickdraw-mini"):
-        train, test = (
-            {image.numpy().tobytes() for image in datasets.load(name, split).images}
-            for split in ("train", "test")
-        )
+        splits = (datasets.load(name, split).images for split in ("train", "test"))
+        train, test = ({image.numpy().tobytes() for image in images} for images in splits)
         assert not train & test
 
 
 def test_committed_data_stays_small() -> None:
-    size = sum(
-        path.stat().st_size
-        for name in ("cifar10-mini", "quickdraw-mini")
-        for path in (CHECKOUT / "data" / name).iterdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "data"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
-    assert size < 24e6  # of the 40 MB that all committed data may take
-
-
-def test_stand_in_marks_what_no_paper_uses() -> None:
-    assert datasets.load("quickdraw-mini", "test").stand_in
-    assert not datasets.load("cifar10-mini", "test").stand_in
+    files = [CHECKOUT / line for line in listed.stdout.splitlines()]
+    assert sum(path.stat().st_size for path in files) < 40e6
 
 
 def test_every_row_has_a_digest_of_each_part_or_none() -> None:
@@ -123,10 +116,8 @@ def test_superclasses_are_the_official_ones() -> None:
 
 
 def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split() -> None:
-    whole, tail = (
-        datasets.load("cifar10-mini", "train"),
-        datasets.load("cifar10-mini", "train/long-tail"),
-    )
+    splits = "train", "train/long-tail"
+    whole, tail = (datasets.load("cifar10-mini", split) for split in splits)
     sizes = tail.labels.bincount()
     assert tail.split == "train/long-tail"
     assert sizes.tolist() == [round(1000 * 10 ** (-c / 9)) for c in range(10)]
@@ -153,14 +144,10 @@ def test_full_cifar10_is_the_original_bit_for_bit() -> None:
     if datasets.available("cifar10") == "absent":
         pytest.skip("full CIFAR-10 is not in the cache")
     data = {split: datasets.load("cifar10", split) for split in ("train", "test")}
-    batches = [
-        *zip(data["train"].images.split(10000), data["train"].labels.split(10000), strict=True)
-    ]
-    batches += [(data["test"].images, data["test"].labels)]
-    assert tuple(records_digest(x, y, "sha1") for x, y in batches) == CIFAR10_BINARY
-    assert data["train"].labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
-    mean = data["train"].images.sum(dim=(0, 2, 3)).double() / (50000 * 1024 * 255)
-    assert mean.tolist() == pytest.approx([0.49139968, 0.48215841, 0.44653091], abs=5e-9)
+    images = [*data["train"].images.split(10000), data["test"].images]
+    labels = [*data["train"].labels.split(10000), data["test"].labels]
+    found = (records_digest(x, y, "sha1") for x, y in zip(images, labels, strict=True))
+    assert tuple(found) == CIFAR10_BINARY
     for split, n in (("train", 1000), ("test", 200)):  # and the committed subset is what it says
         mini = datasets.load("cifar10-mini", split)
         for label in range(10):
@@ -177,8 +164,6 @@ def test_full_cifar10_is_the_original_bit_for_bit() -> None:
     ("name", "split", "words"),
     [
         ("cifar-10", "train", "did you mean 'cifar10'"),
-        ("nothing at all", "train", "there are cifar10-mini"),
-        ("cifar10-mini", "unlabeled", "has no split 'unlabeled', but train, test"),
         ("cifar10-mini", "validation", "holdout"),
         ("stl10", "train+test", "train, test, unlabeled, train+unlabeled"),
     ],
@@ -189,16 +174,6 @@ def test_unknown_names_and_splits_say_what_there_is(name: str, split: str, words
     assert "\n" not in str(caught.value)
 
 
-def test_absent_data_is_an_error_that_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    assert datasets.available("stl10") == "absent"
-    with pytest.raises(DataError, match="make data"):
-        datasets.load("stl10", "train+unlabeled")
-    assert not list(tmp_path.iterdir())
-
-
 def test_dry_runs_have_every_sets_shapes_without_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,34 +182,22 @@ def test_dry_runs_have_every_sets_shapes_without_its_data(
     monkeypatch.setenv("CURLNB_DRY", "1")
     for name in catalogue.names("images"):
         data = datasets.load(name, "train")
-        assert data.origin.startswith("synthetic (dry run)")
         assert data.stand_in
-        assert len(data) >= 16
+        assert data.images.shape[1:] == catalogue.find(name).shape
         assert data.labels.bincount(minlength=len(data.classes)).min() >= 2
-        assert (
-            datasets.digest(name) != real[name]
-        )  # so that no stored dry run is taken for a real one
+        # so that no stored dry run is taken for a real one
+        assert datasets.digest(name) != real[name]
         datasets.holdout(data, 0.1, seed=0)
-    assert datasets.load("stl10", "train").images.shape[1:] == (3, 96, 96)
-    assert len(datasets.load("cifar100", "test").classes) == 100
-    assert (datasets.load("stl10", "unlabeled").labels == -1).all()
     half = datasets.load("stl10", "train+unlabeled").labels
     assert 0 < (half == -1).sum() < len(half)
 
 
 def test_synthetic_data_is_the_same_every_time_and_differs_between_splits() -> None:
-    one, two, test = (
-        datasets.synthetic("cifar10", split, 20) for split in ("train", "train", "test")
-    )
+    splits = "train", "train", "test"
+    one, two, test = (datasets.synthetic("cifar10", split, 20) for split in splits)
     assert torch.equal(one.images, two.images)
     assert not torch.equal(one.images, test.images)
     assert len(one) == 20
-
-
-def test_digests_tell_the_sets_apart() -> None:
-    assert len({datasets.digest(name) for name in catalogue.names("images")}) == len(
-        catalogue.names("images")
-    )
 
 
 def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
@@ -248,14 +211,15 @@ def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
     }
     expected = json.loads((Path(__file__).parent / "set_digests.json").read_text())
     assert {key: of[key.partition("/")[0]](key.partition("/")[2]) for key in expected} == expected
+    images = [digest for key, digest in expected.items() if key.startswith("images/")]
+    assert len(set(images)) == len(images)
     assert {key.partition("/")[2] for key in expected} == set(catalogue.names())
 
 
 def test_content_digest_is_of_label_and_pixels_in_order() -> None:
     pixels = torch.arange(12, dtype=torch.uint8).reshape(2, 3, 1, 2)
-    records = bytes([7, *range(6)]) + bytes(
-        [255, *range(6, 12)]
-    )  # unlabelled is none of the classes
+    # unlabelled is none of the classes
+    records = bytes([7, *range(6)]) + bytes([255, *range(6, 12)])
     assert records_digest(pixels, torch.tensor([7, -1])) == hashlib.sha256(records).hexdigest()
 
 
@@ -273,26 +237,18 @@ def test_holdout_divides_every_class_alike() -> None:
         x.numpy().tobytes() for x in validation.images
     }
     assert (fit.split, validation.split) == ("train/fit", "train/validation")
+    torch.manual_seed(1)  # which does not count
+    assert torch.equal(validation.images, datasets.holdout(data, 0.2, seed=0)[1].images)
+    assert not torch.equal(validation.images, datasets.holdout(data, 0.2, seed=6)[1].images)
 
 
-def test_holdout_depends_on_the_seed_alone() -> None:
-    data = datasets.synthetic("cifar10", "train")
-    torch.manual_seed(1)
-    first = datasets.holdout(data, 0.3, seed=5)[1].images
-    torch.manual_seed(2)
-    assert torch.equal(first, datasets.holdout(data, 0.3, seed=5)[1].images)
-    assert not torch.equal(first, datasets.holdout(data, 0.3, seed=6)[1].images)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 1.5])
-def test_holdout_refuses_fractions_that_leave_nothing(fraction: float) -> None:
-    with pytest.raises(DataError, match="between 0 and 1"):
-        datasets.holdout(datasets.synthetic("cifar10", "train"), fraction, seed=0)
+def test_holdout_refuses_fractions_that_leave_nothing() -> None:
     small = datasets.synthetic("cifar10", "train", 20)
-    assert [len(part) for part in datasets.holdout(small, 0.999, seed=0)] == [
-        10,
-        10,
-    ]  # never all of a class
+    for fraction in (0.0, 1.0):
+        with pytest.raises(DataError, match="between 0 and 1"):
+            datasets.holdout(small, fraction, seed=0)
+    # never all of a class
+    assert [len(part) for part in datasets.holdout(small, 0.999, seed=0)] == [10, 10]
     with pytest.raises(DataError, match=r"class 1 of cifar10 \(train\) has one sample only"):
         datasets.holdout(datasets.synthetic("cifar10", "train", 11), 0.5, seed=0)
 
@@ -300,14 +256,13 @@ def test_holdout_refuses_fractions_that_leave_nothing(fraction: float) -> None:
 # --- pictures of tiles ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 6), (1, 5, 3)])
-def test_mosaic_round_trip(shape: tuple[int, int, int]) -> None:
+def test_mosaic_round_trip() -> None:
+    shape = 3, 4, 6
     tiles = torch.randint(
         0, 256, (24, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
     )
-    again, labels = contents.from_mosaic(
-        build_images.to_mosaic(tiles, classes=4, columns=3), shape, classes=4
-    )
+    picture = build_images.to_mosaic(tiles, classes=4, columns=3)
+    again, labels = contents.from_mosaic(picture, shape, classes=4)
     assert torch.equal(again, tiles)
     assert labels.tolist() == [0, 1, 2, 3] * 6
 
@@ -337,17 +292,10 @@ def test_a_reader_that_turns_something_round_is_refused(
         verified.read(entry, part)
 
 
-def test_the_number_of_classes_is_checked() -> None:
-    entry = catalogue.find("quickdraw-mini")
-    content = verified.read(entry, "test")
-    fewer = replace(entry, classes=entry.classes[:99])
-    assert contents.KINDS["images"].fault(fewer, "test", content) == "label 99, but 99 classes"
-
-
 # --- damage to committed files --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["truncated", "one bit", "missing", "empty", "another picture"])
+@pytest.mark.parametrize("damage", ["one bit", "missing", "another picture"])
 def test_damaged_committed_data_says_how_to_restore_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -358,16 +306,12 @@ def test_damaged_committed_data_says_how_to_restore_it(
     content = bytearray((CHECKOUT / "data" / "quickdraw-mini" / "test.webp").read_bytes())
     path.write_bytes(content)
     assert len(datasets.load("quickdraw-mini", "test")) == 3000
-    if damage == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "one bit":
+    if damage == "one bit":
         content[len(content) // 2] ^= 4
         path.write_bytes(content)
     elif damage == "missing":
         path.unlink()
         assert datasets.available("quickdraw-mini") == "absent"
-    elif damage == "empty":
-        path.write_bytes(b"")
     else:
         Image.new("RGB", (840, 2801)).save(path, lossless=True)
     with pytest.raises(

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import shutil
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -126,7 +125,6 @@ def test_download_gives_up_when_nothing_more_comes_and_says_how_to_go_on(
     ("url", "status", "words"),
     [
         (None, 404, "404"),
-        (None, 503, "503"),
         ("http://127.0.0.1:9/file.tgz", 200, "refused"),
         (None, 200, "SHA-256 is not 0000"),
     ],
@@ -273,16 +271,12 @@ def test_a_mirror_is_asked_where_the_catalogue_says_so(
     said = [lines[1], lines[3]]
     assert said[order == "last"] == "cifar10: no cifar10 here"
     assert "404" in said[order == "first"]
-    (world.root / "full").mkdir()
     world.server.status = 200
     datasets.fetch("cifar10", lines.append)
     world.check()
-    shutil.copytree(cache_folder() / "cifar10", world.root / "full" / "cifar10")
-    shutil.rmtree(cache_folder() / "cifar10")
-    program.write_text(
-        f"import shutil\nshutil.copytree({str(world.root / 'full' / 'cifar10')!r}, "
-        f"{str(cache_folder() / 'cifar10')!r})"
-    )
+    cached, moved = cache_folder() / "cifar10", world.root / "moved"
+    cached.rename(moved)
+    program.write_text(f"import shutil\nshutil.copytree({str(moved)!r}, {str(cached)!r})")
     world.server.status = 404
     datasets.fetch("cifar10", lines.append)
     world.check()
@@ -314,7 +308,7 @@ def test_an_archive_without_a_published_digest_is_never_fetched(world: World) ->
     world.check()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "one bit", "empty", "other tensors"])
+@pytest.mark.parametrize("damage", ["truncated", "one bit"])
 def test_a_damaged_cache_file_is_fetched_again_never_used(world: World, damage: str) -> None:
     datasets.fetch("cifar10")
     path = cache_folder() / "cifar10" / "train.safetensors"
@@ -323,12 +317,8 @@ def test_a_damaged_cache_file_is_fetched_again_never_used(world: World, damage: 
         world.server.status = status
         if damage == "truncated":
             path.write_bytes(content[:-100])
-        elif damage == "one bit":
-            path.write_bytes(content[:-2000] + bytes([content[-2000] ^ 1]) + content[-1999:])
-        elif damage == "empty":
-            path.write_bytes(b"")
         else:
-            path.write_bytes((path.parent / "test.safetensors").read_bytes())
+            path.write_bytes(content[:-2000] + bytes([content[-2000] ^ 1]) + content[-1999:])
         if status == 200:
             world.check()
     with pytest.raises(DataError, match="could not be had"):
@@ -347,10 +337,6 @@ def test_a_set_without_a_committed_digest_is_checked_against_the_one_noted(world
     content[-2000] ^= 1
     path.write_bytes(content)
     assert torch.equal(datasets.load("cifar10", "train").images, before)
-    (cache_folder() / "digests.json").write_text("{")
-    with pytest.raises(DataError, match=r"digests\.json is damaged .*: remove it") as caught:
-        datasets.load("cifar10", "train")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world: World) -> None:
@@ -403,7 +389,7 @@ def test_a_folder_that_lacks_files_says_which(world: World) -> None:
         datasets.fetch("cifar10", folder=own)
 
 
-# --- hostile files --------------------------------------------------------------------------------
+# --- nothing is unpickled -------------------------------------------------------------------------
 
 
 class Payload:
@@ -421,22 +407,19 @@ def test_no_pickle_in_the_cache_is_ever_opened(
     monkeypatch.setenv("CURLNB_DATA", str(cache))
     monkeypatch.setattr(verified, "MIRRORS", tmp_path / "nothing.py")
     monkeypatch.setattr(download.urllib.request, "urlopen", _offline)
-    zipped = io.BytesIO()
-    torch.save(Payload(marker), zipped)
-    for payload in (pickle.dumps(Payload(marker)), zipped.getvalue()):
-        for name in (*catalogue.names(), *catalogue.names("vectors")):
-            entry = catalogue.find(name)
-            if entry.committed:
-                continue
-            for part in entry.parts:
-                path = verified.file_of(entry, part)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(payload)
-                with pytest.raises(DataError) as caught:
-                    verified.read(entry, part)
-                assert "\n" not in str(caught.value)
-        assert not marker.exists()
-    pickle.loads(pickle.dumps(Payload(marker)))
+    payload = pickle.dumps(Payload(marker))
+    for name in (*catalogue.names(), *catalogue.names("vectors")):
+        entry = catalogue.find(name)
+        if entry.committed:
+            continue
+        for part in entry.parts:
+            path = verified.file_of(entry, part)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(payload)
+            with pytest.raises(DataError):
+                verified.read(entry, part)
+    assert not marker.exists()
+    pickle.loads(payload)
     assert marker.exists()  # the payload works
 
 

@@ -90,20 +90,13 @@ def test_edges_are_taken_once_and_in_both_directions():
     assert raw.edges.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
 
 
-def test_a_set_without_any_edge_can_be_read():
-    raw = read_tables(small(A=""))
-    assert raw.edges.shape == (2, 0)
-    assert graphs.features(raw).shape == (4, 1)
-
-
 def test_node_labels_may_have_several_columns():
     raw = read_tables(small(node_labels="0, 5\n1, 5\n0, 6\n2, 5\n"))
     rows = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
     assert graphs.features(raw).tolist() == rows
 
 
-@pytest.mark.parametrize("form", ["zip", "unpacked"])
-def test_a_set_of_tu_is_read_from_its_zip_or_its_folder(tmp_path, monkeypatch, form):
+def test_a_set_of_tu_is_read_from_its_zip(tmp_path, monkeypatch):
     # DD has MUTAG's content here.
     entry = replace(graphs.entry_of("MUTAG"), name="DD", committed=False, files=("DD/DD_A.txt",))
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
@@ -111,15 +104,9 @@ def test_a_set_of_tu_is_read_from_its_zip_or_its_folder(tmp_path, monkeypatch, f
         catalogue.entries(), "DD", replace(entry, archives=(("http://x/DD.zip", ""),))
     )
     here = environment.home() / "data" / "graphs" / "MUTAG"
-    files = {f"DD/{f.name.replace('MUTAG', 'DD')}": f.read_bytes() for f in here.iterdir()}
     with zipfile.ZipFile(tmp_path / "DD.zip", "w") as zipped:
-        for name, content in files.items():
-            zipped.writestr(name, content)
-            if form == "unpacked":
-                (tmp_path / name).parent.mkdir(exist_ok=True)
-                (tmp_path / name).write_bytes(content)
-    if form == "unpacked":
-        (tmp_path / "DD.zip").unlink()
+        for file in here.iterdir():
+            zipped.write(file, f"DD/{file.name.replace('MUTAG', 'DD')}")
     verified.fetch("DD", print, tmp_path)
     assert verified.available("DD") == "cached"
     assert torch.equal(graphs.load("DD").x, graphs.load("MUTAG").x)
@@ -151,27 +138,18 @@ def test_absent_unknown_and_altered_sets_say_what_to_do(tmp_path, monkeypatch):
         graphs.load("MUTAGS")
 
 
-@pytest.mark.parametrize("damage", ["missing", "labels", "edges", "text"])
+@pytest.mark.parametrize("damage", ["missing", "labels"])
 def test_a_damaged_committed_set_says_how_to_restore_it(tmp_path, monkeypatch, damage):
     data = environment.home() / "data"
     shutil.copytree(data / "graphs" / "MUTAG", tmp_path / "data" / "graphs" / "MUTAG")
     shutil.copy(data / "catalogue.json", tmp_path / "data")
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     assert len(graphs.load("MUTAG")) == 188
-    part = (
-        tmp_path
-        / "data"
-        / "graphs"
-        / "MUTAG"
-        / ("MUTAG_graph_labels.txt" if damage == "labels" else "MUTAG_A.txt")
-    )
-    lines = part.read_text().splitlines(keepends=True)
+    labels = tmp_path / "data" / "graphs" / "MUTAG" / "MUTAG_graph_labels.txt"
     if damage == "missing":
-        part.unlink()
+        labels.unlink()
     else:
-        part.write_text(
-            {"labels": "".join(lines[::-1]), "edges": "".join(lines[4:]), "text": "1, ?\n"}[damage]
-        )
+        labels.write_text("".join(labels.read_text().splitlines(keepends=True)[::-1]))
     with pytest.raises(
         DataError, match=r"MUTAG .*: restore it with `git checkout -- data/graphs/MUTAG`"
     ) as error:

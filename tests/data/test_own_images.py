@@ -90,14 +90,9 @@ NAMES = ["ash", "elm", "oak"] * 4
     ("labels", "classes"),
     [
         (NAMES, ("ash", "elm", "oak")),
-        (np.array(NAMES, dtype=object), ("ash", "elm", "oak")),
         (pd.Series(NAMES, index=range(7, 19)), ("ash", "elm", "oak")),
         (pd.Categorical(NAMES), ("ash", "elm", "oak")),
-        (pd.Series(pd.Categorical(LABELS)), ("0", "1", "2")),
-        (pd.Series(LABELS, index=range(40, 52)), ("0", "1", "2")),
         (pd.array(LABELS, dtype="Int64"), ("0", "1", "2")),
-        (np.array(LABELS, dtype=">i4"), ("0", "1", "2")),
-        (np.array([*LABELS, 0])[-2::-1][::-1], ("0", "1", "2")),
         ([torch.tensor(label) for label in LABELS], ("0", "1", "2")),
         (
             [10_000_000 + 10**9 * label for label in LABELS],
@@ -130,7 +125,6 @@ def test_names_point_into_given_classes() -> None:
         list,
         lambda x: [image.numpy() for image in x],
         lambda x: x.numpy()[:, :, ::-1].copy()[:, :, ::-1],  # negative strides
-        lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
     ],
 )
 def test_images_may_be_lists_and_views(form) -> None:
@@ -140,25 +134,18 @@ def test_images_may_be_lists_and_views(form) -> None:
 
 def test_pictures_are_turned_as_their_orientation_says(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        pictures(tmp_path / "turned" / name, 2, (4, 6))
-        upright = np.array(Image.open(tmp_path / "turned" / name / "000.png"))
-        # 6: to be turned by 90 degrees clockwise
-        lying = Image.fromarray(np.rot90(upright).copy())
-        exif = Image.Exif()
-        exif[0x0112] = 6
-        lying.save(tmp_path / "turned" / name / "000.png", exif=exif)
-        assert lying.size == (6, 4)
-        np.save(tmp_path / f"{name}.npy", upright)
-    mine = from_folder(tmp_path / "turned")
+        pictures(tmp_path / name, 2, (4, 6))
+    upright = np.array(Image.open(tmp_path / "a" / "000.png"))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    Image.fromarray(np.rot90(upright).copy()).save(tmp_path / "a" / "000.png", exif=exif)
+    mine = from_folder(tmp_path)
     whole = torch.cat([mine.train_images, mine.test_images])
-    assert whole.shape == (4, 3, 6, 4)
-    expected = torch.from_numpy(np.load(tmp_path / "a.npy")).permute(2, 0, 1)
+    expected = torch.from_numpy(upright).permute(2, 0, 1)
     assert any(torch.equal(image, expected) for image in whole)
 
 
-@pytest.mark.parametrize(
-    "layout", [("train", "val"), ("Train", "Test"), ("training", "validation")]
-)
+@pytest.mark.parametrize("layout", [("Train", "Test"), ("training", "validation")])
 def test_common_names_of_the_two_folders_are_known(tmp_path: Path, layout: tuple[str, str]) -> None:
     for split, count in zip(layout, (3, 2), strict=True):
         for name in ("a", "b"):
@@ -205,63 +192,25 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
         ),
         ({"train_images": torch.zeros(12, 4, 4, 3, dtype=torch.uint8)}, r"channels last: permute"),
         ({"test_images": torch.zeros(6, 3, 5, 4, dtype=torch.uint8)}, "they must be alike"),
-        (
-            {"train_images": torch.zeros(0, 3, 4, 4, dtype=torch.uint8)},
-            r"train_images are uint8 \[0, 3, 4, 4\]",
-        ),
-        ({"train_labels": torch.rand(12)}, r"train_labels hold 0\.\d+ \(float32\): expected whole"),
         ({"train_labels": [0] * 12}, "two or more are needed"),
         (
             {"train_labels": [-1, *range(11)]},
             r"train_labels hold -1 \(int64\): expected whole numbers, 0 or more",
         ),
-        (
-            {"train_labels": ["a", None] * 6},
-            "train_labels hold None",
-        ),
-        (
-            {"train_labels": pd.array([0, 1, None] * 4)},
-            r"train_labels hold 0\.0 \(float64\): .* none missing",
-        ),
         ({"train_labels": pd.Series(["a", np.nan] * 6)}, "train_labels hold nan"),
-        (
-            {"train_labels": np.array([0, "a"] * 6, dtype=object)},
-            r"train_labels hold 'a' \(object\)",
-        ),
-        ({"train_labels": [[0, 1], [2]]}, "train_labels are no array"),
-        ({"train_labels": torch.ones(12, dtype=torch.bool)}, r"train_labels hold True \(bool\)"),
-        (
-            {"train_images": torch.zeros(12, 3, 0, 4, dtype=torch.uint8)},
-            r"are uint8 \[12, 3, 0, 4\]",
-        ),
         (
             {"train_images": [torch.zeros(3, 4, n, dtype=torch.uint8) for n in (4, 5)]},
             r"train_images have 2 shapes \[\(3, 4, 4\), \(3, 4, 5\)\]: all must have one",
         ),
-        ({"train_images": [[[1, 2], [3]]] * 12}, "train_images are no array .*: expected uint8"),
         ({"train_labels": torch.arange(11) % 3}, "there are 12 training images and 11 labels"),
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
-        (
-            {"test_labels": [3, 2, 1, 0, 1, 2]},
-            "test label 3 is none of the 3 classes",
-        ),
-        ({"classes": ["a", "b", "c", "d"]}, "class 'd' has no training image"),
-        ({"classes": ["a", "a", "c"]}, "2 distinct classes among 3"),
+        ({"test_labels": [3, 2, 1, 0, 1, 2]}, "test label 3 is none of the 3 classes"),
         ({"classes": ["a", "b"]}, "training label 2 is none of the 2 classes"),
-        (
-            {"classes": ["a", "b"], "train_labels": ["a", "c"] * 6},
-            "training label 'c' is none of the 2 classes",
-        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str) -> None:
-    given = dict(
-        zip(
-            ("train_images", "train_labels", "test_images", "test_labels"),
-            (*arrays(), *arrays(6)),
-            strict=True,
-        )
-    )
+    names = "train_images", "train_labels", "test_images", "test_labels"
+    given = dict(zip(names, (*arrays(), *arrays(6)), strict=True))
     with pytest.raises(DataError, match=words) as caught:
         from_arrays(**{**given, **change})
     assert "\n" not in str(caught.value)
@@ -273,22 +222,13 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change: dict, words: str
         ("size", r"b/000\.jpg is 8 x 8 pixels, .*a/000\.png is 6 x 4: all must have one size"),
         ("text", r"b/notes\.txt is no readable picture .*: replace or remove it"),
         ("cut", r"b/000\.png is no readable picture"),
-        ("deep grey", r"b/000\.png is no readable picture .*more than 8 bits"),
-        ("deep RGB", r"b/000\.png is no readable picture .*more than 8 bits"),
-        ("deep PPM", r"b/000\.ppm is no readable picture .*more than 8 bits"),
+        ("deep", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("folder", r"b/more is a folder where a picture is expected: give train/<class>/\*"),
-        ("eps", r"b/000\.eps is no readable picture"),
-        ("empty", r"flat/b has 0 pictures: each class needs 2 or more"),
         ("one", r"flat/b has 1 pictures: each class needs 2 or more"),
         ("one class", r"flat has 1 folders of classes: two or more are needed"),
         ("nothing", r"flat is no folder"),
         ("Test", r"class 'c' is not in both train and Test"),
         ("val too", r"flat holds test, train, val: expected train and one of test or val, no more"),
-        (
-            "beside",
-            r"flat holds notes, test, train: expected train and one of test or val, no more",
-        ),
-        ("train alone", r"flat holds a, train: expected train and one of test or val, no more"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_in_one_line(
@@ -298,8 +238,6 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(
     layouts = {
         "Test": "train/a train/b Test/a Test/b Test/c",
         "val too": "train/a train/b test/a test/b val/a",
-        "beside": "train/a train/b test/a test/b notes/a",
-        "train alone": "train/a train/b a",
     }
     if damage in layouts:
         for folder in layouts[damage].split():
@@ -309,7 +247,7 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(
     second = flat / "b"
     if damage == "size":
         pictures(second, 2, (8, 8), ending="jpg")
-    elif damage in ("text", "cut", "eps", "one", "folder") or damage.startswith("deep"):
+    elif damage in ("text", "cut", "deep", "one", "folder"):
         pictures(second, 1 if damage == "one" else 2)
         if damage == "text":
             (second / "notes.txt").write_text("no picture")
@@ -317,18 +255,8 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(
             (second / "000.png").write_bytes((second / "000.png").read_bytes()[:60])
         elif damage == "folder":
             (second / "more").mkdir()
-        elif damage == "deep PPM":
-            (second / "000.ppm").write_bytes(b"P6 6 4 65535\n" + bytes(6 * 4 * 6))
-        elif damage == "deep RGB":
+        elif damage == "deep":
             (second / "000.png").write_bytes(png_of_16_bits())
-        elif damage == "deep grey":
-            Image.fromarray(np.zeros((4, 6), dtype=np.uint16)).save(second / "000.png")
-        elif damage == "eps":
-            (second / "000.eps").write_text(
-                "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\n"
-            )
-    elif damage == "empty":
-        second.mkdir()
     with pytest.raises(DataError, match=words) as caught:
         from_folder(flat)
     assert "\n" not in str(caught.value)

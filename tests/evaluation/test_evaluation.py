@@ -101,17 +101,6 @@ class TestRankAccuracies:
         r = data.draw(st.integers(1, len(samples[0][0])))
         assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
 
-    def test_average_accuracy_agrees_with_sampled_tasks(self):
-        """Within four standard errors of 20,000 sampled tasks, which is how the papers measure."""
-        scores, g = torch.randint(0, 8, (50, 12), generator=generator(1)).float(), generator(2)
-        labels, k, won = torch.arange(50) % 12, 4, 0.0
-        for i in torch.randint(0, 50, (20_000,), generator=g).tolist():
-            own = int(labels[i])
-            task = [c + (c >= own) for c in torch.randperm(11, generator=g)[: k - 1].tolist()]
-            tied = 1 + int((scores[i, task] == scores[i, own]).sum())
-            won += float(scores[i, own] >= scores[i, task].max()) / tied
-        assert average_accuracy(scores, labels, k) == pytest.approx(won / 20_000, abs=4 * 0.0036)
-
     @pytest.mark.parametrize("k", [2, 3, 7, 20])
     def test_a_constant_representation_scores_at_chance(self, k):
         """For all class sizes; the means must be equal to the last bit."""
@@ -125,16 +114,7 @@ class TestRankAccuracies:
         )
         assert top_r(features, labels, k, classifier=means) == pytest.approx(k / 20, abs=1e-14)
 
-    @given(tied_scores)
-    @settings(deadline=None, max_examples=30)
-    def test_the_task_of_all_classes_is_ordinary_accuracy(self, samples):
-        scores, labels = unpack(samples)
-        assert average_accuracy(scores, labels, scores.shape[1]) == pytest.approx(
-            top_r(scores, labels, 1), abs=1e-14
-        )
-        assert top_r(scores, labels, scores.shape[1]) == pytest.approx(1)
-
-    @pytest.mark.parametrize("k", [2, 10, 100, 1515, 3028, 3029])
+    @pytest.mark.parametrize("k", [2, 100, 1515, 3029])
     def test_exact_for_the_classes_of_wiki_3029(self, k):
         """binom(3029, 1515) has 911 digits; compared with the formula in whole numbers."""
         c = 3029
@@ -153,16 +133,6 @@ class TestRankAccuracies:
             / 6
         )
         assert average_accuracy(scores, own, k) == pytest.approx(float(expected), abs=1e-12)
-
-    def test_larger_tasks_are_harder(self):
-        scores = torch.randn(50, 3029, generator=generator())
-        scores[torch.arange(50), torch.arange(50)] += 2
-        accuracy = [
-            average_accuracy(scores, torch.arange(50), k)
-            for k in (2, 3, 5, 10, 50, 200, 1000, 3029)
-        ]
-        assert all(easier > harder for easier, harder in itertools.pairwise(accuracy))
-        assert 0 <= accuracy[-1] < accuracy[0] <= 1
 
     def test_chunks_and_the_form_of_the_scores_do_not_matter(self, monkeypatch):
         """Features with a classifier mean the same as the scores they give.
@@ -186,17 +156,12 @@ class TestRankAccuracies:
 
     def test_errors_name_what_would_be_right(self):
         scores, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
-        for k in (1, 5):
-            with pytest.raises(ValueError, match=rf"k must lie in 2\.\.4.*got {k}"):
-                average_accuracy(scores, labels, k)
-        with pytest.raises(ValueError, match=r"r must lie in 1\.\.4.*got 5"):
-            top_r(scores, labels, 5)
+        with pytest.raises(ValueError, match=r"k must lie in 2\.\.4.*got 5"):
+            average_accuracy(scores, labels, 5)
         with pytest.raises(ValueError, match=r"labels must lie in 0\.\.3.*got 0\.\.4"):
             top_r(scores, torch.tensor([0, 1, 4]), 1)
         with pytest.raises(ValueError, match=r"got \[3, 4\] and \[2\]"):
             top_r(scores, labels[:2], 1)
-        with pytest.raises(ValueError, match=r"classifier must be \[C, 4\]"):
-            class_ranks(scores, labels, classifier=torch.zeros(2, 3))
         for value in (math.nan, math.inf, -math.inf):
             scores[1, 3] = (
                 # of a class that is not the true one: it must not count as beaten, nor as ahead
@@ -240,56 +205,15 @@ class TestMeanClassifier:
         share = torch.stack([draw(seed) for seed in range(400)]).mean(0)
         assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(400))
 
-    def test_all_of_a_class_is_the_full_mean(self):
-        features, labels = blobs(40, 4, 6, 1.0)
-        every = mean_classifier(features, labels, 4, per_class=10, generator=generator())
-        assert torch.allclose(every, mean_classifier(features, labels, 4), atol=1e-6)
-
     def test_errors(self):
         features, labels = torch.zeros(5, 2), torch.tensor([0, 0, 0, 1, 1])
         with pytest.raises(ValueError, match="class 1 has 2 samples, 3 are needed"):
             mean_classifier(features, labels, 2, per_class=3, generator=generator())
-        with pytest.raises(ValueError, match="class 2 has 0 samples"):
-            mean_classifier(features, labels, 3)
-        with pytest.raises(ValueError, match=r"labels must lie in 0\.\.0"):
-            mean_classifier(features, labels, 1)
         with pytest.raises(ValueError, match="with a generator"):
             mean_classifier(features, labels, 2, per_class=2)
-        for value in (math.nan, math.inf):
-            features[2, 1] = value
-            with pytest.raises(ValueError, match="features hold NaN or infinity"):
-                mean_classifier(features, labels, 2)
-
-
-def numpy_knn(train, train_labels, test, test_labels, k, temperature, classes):
-    """The same by a loop over test samples, and argmax in place of shares of ties."""
-    train, test = (
-        x / np.linalg.norm(x, axis=1, keepdims=True)
-        for x in (train.astype(float), test.astype(float))
-    )
-    right = 0
-    for x, label in zip(test, test_labels, strict=True):
-        similarity = train @ x
-        nearest = np.argsort(-similarity)[:k]
-        votes = np.zeros(classes)
-        for i in nearest:
-            votes[train_labels[i]] += (
-                1.0 if temperature is None else np.exp(similarity[i] / temperature)
-            )
-        right += votes.argmax() == label
-    return right / len(test)
 
 
 class TestKnn:
-    @pytest.mark.parametrize(
-        ("k", "temperature"), [(1, 0.5), (1, None), (20, 0.5), (20, 0.07), (150, 0.5)]
-    )
-    def test_agrees_with_a_loop_in_float64(self, k, temperature):
-        (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
-        assert knn(x, y, x_test, y_test, k=k, temperature=temperature) == pytest.approx(
-            numpy_knn(x.numpy(), y.numpy(), x_test.numpy(), y_test.numpy(), k, temperature, 5)
-        )
-
     @pytest.mark.parametrize("k", [1, 5, 50])
     @pytest.mark.parametrize("temperature", [0.07, None])
     def test_is_scikit_learns(self, k, temperature):
@@ -311,20 +235,6 @@ class TestKnn:
             expected, abs=1e-12
         )
 
-    def test_equal_votes_count_for_their_share(self):
-        train, labels = torch.eye(3), torch.tensor([0, 1, 2])
-        test = torch.tensor([[1.0, 1.0, 0.0]])
-        for label, share in ((0, 0.5), (1, 0.5), (2, 0.0)):
-            assert knn(
-                train, labels, test, torch.tensor([label]), k=2, temperature=None
-            ) == pytest.approx(share)
-
-    def test_only_directions_count(self):
-        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
-        assert knn(x * (1 + y[:, None]), y, 7 * x_test, y_test, k=10) == knn(
-            x, y, x_test, y_test, k=10
-        )
-
     def test_small_temperatures_do_not_overflow(self):
         """exp(1 / 0.001) is infinite in any float: the limit is the nearest neighbour's vote."""
         (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
@@ -336,13 +246,6 @@ class TestKnn:
         monkeypatch.setattr(accuracy, "CHUNK", 700)
         assert knn(x, y, x_test, y_test, k=10) == whole
 
-    def test_types_of_features_and_labels_do_not_matter(self):
-        x, y = blobs(30, 3, 4, 2.0)
-        x_test, y_test = blobs(20, 3, 4, 2.0)
-        whole = knn(x, y, x_test, y_test, k=5)
-        for features, labels in ((x_test.double(), y_test.int()), (x_test, y_test.to(torch.uint8))):
-            assert knn(x, y.int(), features, labels, k=5) == whole
-
     def test_errors(self):
         x, y = blobs(10, 2, 3, 1.0)
         with pytest.raises(ValueError, match=r"k must lie in 1\.\.10.*got 200"):
@@ -351,17 +254,8 @@ class TestKnn:
             knn(x, y.float(), x, y, k=2)
         with pytest.raises(ValueError, match=r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
-        with pytest.raises(ValueError, match=r"classes must be at least 2.*got 1"):
-            knn(x, y, x, y, k=2, classes=1)
-        with pytest.raises(ValueError, match=r"d the same in both sets"):
-            knn(x, y, x[:, :2], y, k=2)
         with pytest.raises(ValueError, match="diverged"):
             knn(x, y, x * math.nan, y, k=2)
-        with pytest.raises(
-            ValueError,
-            match=r"must be tensors, got ndarray, ndarray, Tensor, Tensor: use torch\.as_tensor",
-        ):
-            knn(x.numpy(), y.numpy(), x, y, k=2)
         with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
             knn(x, y - 1, x, y, k=2)
         with pytest.raises(
@@ -371,28 +265,6 @@ class TestKnn:
 
 
 class TestLinearProbe:
-    def test_separable_classes_are_separated(self):
-        (x, y), (x_test, y_test) = blobs(300, 6, 20, 0.2), blobs(120, 6, 20, 0.2, seed=1)
-        result = linear_probe(x, y, x_test, y_test)
-        assert (result.protocol, result.accuracy, result.top5, result.C) == (
-            "frozen",
-            1.0,
-            1.0,
-            1.0,
-        )
-        assert result.iterations > 0
-
-    def test_random_labels_give_chance(self):
-        """4,000 test labels of 10 classes have a standard error of 0.0047."""
-        x, x_test = (
-            torch.randn(500, 10, generator=generator()),
-            torch.randn(4000, 10, generator=generator(1)),
-        )
-        y, y_test = (torch.randint(0, 10, (n,), generator=generator(2)) for n in (500, 4000))
-        result = linear_probe(x, y, x_test, y_test)
-        assert abs(result.accuracy - 0.1) < 4 * 0.0047
-        assert abs(result.top5 - 0.5) < 4 * 0.0079
-
     @pytest.mark.parametrize("classes", [2, 7])
     def test_is_scikit_learns_on_standardised_features(self, classes):
         from sklearn.linear_model import LogisticRegression
@@ -430,14 +302,6 @@ class TestLinearProbe:
         assert dict(os.environ) == before
         assert torch.allclose(on_device, probes._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
 
-    def test_units_offsets_and_names_of_classes_do_not_matter(self):
-        (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
-        plain = linear_probe(x, y, x_test, y_test).accuracy
-        scale = torch.tensor([1e-3, 1.0, 1e3, 5.0, 0.2, 1.0])
-        assert linear_probe(
-            x * scale + 3, 10 * y - 7, x_test * scale + 3, 10 * y_test - 7
-        ).accuracy == pytest.approx(plain, abs=0.01)
-
     def test_a_dead_feature_is_harmless(self):
         (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
         dead = lambda z: torch.cat([z, torch.full((len(z), 1), 0.1)], dim=1)  # noqa: E731
@@ -469,13 +333,10 @@ class TestLinearProbe:
         x, y = blobs(12, 3, 4, 1.0)
         with pytest.raises(ValueError, match="class 2 is among the test labels"):
             linear_probe(x[y < 2], y[y < 2], x, y)
-        with pytest.raises(ValueError, match=r"at least 2 classes.*\[1\]"):
-            linear_probe(x[y == 1], y[y == 1], x, y)
         with pytest.raises(ValueError, match="smallest has 4"):
             linear_probe(x, y, x, y, C="cv")
-        for wrong in (0.0, "best"):
-            with pytest.raises(ValueError, match="C must be a positive number"):
-                linear_probe(x, y, x, y, C=wrong)
+        with pytest.raises(ValueError, match="C must be a positive number"):
+            linear_probe(x, y, x, y, C=0.0)
 
 
 def small_encoder() -> nn.Module:
@@ -520,12 +381,6 @@ class TestExtractFeatures:
         )
         assert [m.training for m in encoder.modules()] == [True, True, False, True, True]
 
-    def test_flags_are_restored_after_an_error(self):
-        encoder = small_encoder().train()
-        with pytest.raises(RuntimeError):
-            extract_features(encoder, torch.zeros(2, 3, 8, 8), transform=scaled)
-        assert encoder.training
-
 
 class TestReleasedProbe:
     def probe(
@@ -542,12 +397,6 @@ class TestReleasedProbe:
             lr=0.1,
             **options,
         )
-
-    def test_learns(self):
-        result = self.probe(small_encoder(), epochs=20)
-        assert result.protocol == "released"
-        assert result.accuracy > 0.9
-        assert result.iterations == 60
 
     def test_trains_the_layer_as_plain_torch_does(self):
         """nn.Linear, cross-entropy and Adam, written out.
@@ -591,9 +440,6 @@ class TestReleasedProbe:
         assert result.drift is not None
         assert result.drift > 0.1
 
-    def test_without_batch_norm_nothing_drifts(self):
-        assert self.probe(nn.Sequential(nn.AvgPool2d(2), nn.Flatten())).drift == 0.0
-
     def test_training_uses_batch_statistics_and_the_test_the_drifted_ones(self):
         """The mode of each forward pass, and the weights, recorded from inside."""
         passes = []
@@ -619,23 +465,6 @@ class TestReleasedProbe:
         assert sum(n for _, n, _, _ in test) == 64 + 1
         assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
         assert passes[-1][0] is False
-
-    def test_the_last_epoch_is_reported_not_the_best(self):
-        """From the fourth epoch the augmentation shows each class as the other.
-
-        So the best epoch is an earlier one.
-        """
-        calls = 0
-
-        def turns(images: Tensor, g: torch.Generator) -> Tensor:
-            nonlocal calls
-            calls += 1
-            return noisy(images if calls <= 9 else images.transpose(2, 3), g)
-
-        best = self.probe(nn.Flatten(), augment=turns, epochs=3).accuracy
-        calls = 0
-        assert best > 0.9
-        assert self.probe(nn.Flatten(), augment=turns, epochs=20).accuracy < 0.2
 
     def test_seeded_by_its_generator_alone(self):
         """And the global generator is neither read nor moved."""
@@ -679,28 +508,18 @@ class TestTrainedTasks:
 
 
 class TestSvm:
-    def test_separable_random_and_seeded(self):
-        x, y = blobs(80, 2, 5, 0.1)
-        options = {"outer": 4, "inner": 3, "Cs": (0.1, 1.0, 10.0)}
-        assert svm_cross_validation(x, y, generator=generator(), **options) == (1.0, 0.0)
-        noise = torch.randn(80, 5, generator=generator(5))
-        mean, std = svm_cross_validation(noise, y, generator=generator(), **options)
-        assert abs(mean - 0.5) < 0.2
-        assert std > 0
-        assert (mean, std) == svm_cross_validation(noise, y, generator=generator(), **options)
-        assert (mean, std) != svm_cross_validation(noise, y, generator=generator(1), **options)
-
     def test_errors(self):
         x, y = blobs(12, 3, 4, 1.0)
         with pytest.raises(ValueError, match=r"outer must lie in 2\.\.4.*got 10"):
             svm_cross_validation(x, y, generator=generator())
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_has_diverged_is_refused_by_every_classifier(value):
     x, y = blobs(24, 2, 3, 1.0)
     x[5, 1] = value
     for call in (
+        lambda: mean_classifier(x, y, 2),
         lambda: linear_classifier(x, y),
         lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
         lambda: svm_cross_validation(x, y, generator=generator(), outer=2, inner=2),
@@ -717,6 +536,7 @@ def test_arrays_are_refused_with_the_remedy():
     x, y = (each.numpy() for each in blobs(24, 2, 3, 1.0))
     for call in (
         lambda: class_ranks(x, y),
+        lambda: knn(x, y, x, y, k=2),
         lambda: mean_classifier(x, y, 2),
         lambda: linear_classifier(x, y),
         lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),

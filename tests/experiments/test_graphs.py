@@ -18,9 +18,6 @@ from curlnb.experiments import graphs as family
 from curlnb.experiments.graphs import batches, effective_negatives, infograph, released_loss
 from curlnb.models.gin import GIN, InfoGraph
 
-# the paper's names
-TU = {"PTC": "PTC_MR", "IMDB-B": "IMDB-BINARY", "IMDB-M": "IMDB-MULTI", "REDDIT-B": "REDDIT-BINARY"}
-
 
 def made(
     sizes=(3, 4, 1, 5), edges=((0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (8, 9), (9, 10)), labels=None
@@ -43,9 +40,6 @@ def many(n=30):
             for a, b in ((0, 1), (1, 2), (2, 3))[: 1 + i % 3]
         ],
     )
-
-
-# --- data
 
 
 # --- network and loss
@@ -77,18 +71,7 @@ def test_a_gin_layer_is_the_formula():
     torch.testing.assert_close(encoder(data.x, data.edges, data.batch, 4)[0], expected)
 
 
-def test_subset_reorders_graphs_and_renumbers_edges():
-    data = made()
-    part = data.subset(torch.tensor([3, 1]))
-    assert torch.equal(part.x, torch.cat([data.x[8:], data.x[3:7]]))
-    assert part.batch.tolist() == [0] * 5 + [1] * 4
-    assert {tuple(edge) for edge in part.edges.T.tolist()} == {
-        (a, b) for x, y in ((0, 1), (1, 2), (5, 6), (6, 7), (7, 8)) for a, b in ((x, y), (y, x))
-    }
-    assert part.labels.tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("beta", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("beta", [0.0, 10.0])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_loss_is_the_loop_over_nodes(beta, sign):
     data = made()
@@ -123,12 +106,6 @@ def test_effective_negatives_count_what_the_weights_leave():
     w = np.exp([2.0, 0, 0]) / np.exp([2.0, 0, 0]).sum()  # rescaled to 2, 0, 0
     expected = np.exp(-(w * np.log(w)).sum()) / 3
     assert effective_negatives(scores, torch.tensor([0]), 1.0) == pytest.approx(expected)
-    # the clip sees what jsd_loss sees: its expectation under these weights is the loss's
-    q = torch.tensor(w, dtype=torch.float32)
-    loss = losses.jsd_loss(scores, torch.tensor([0]), beta=1.0, weight_clip="rescale")
-    torch.testing.assert_close(
-        loss[0], math.log(2) + (q * F.softplus(scores[0, 1:])).sum() - 2 * math.log(2)
-    )
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
@@ -179,13 +156,8 @@ def test_every_objective_trains_and_is_measured(tmp_path, small, parameters):
         )
 
 
-@pytest.mark.parametrize("stop_after", [1, 4])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
-    tmp_path, small, monkeypatch, stop_after
-):
-    resumes(
-        infograph, tmp_path, {"batch": 8, "epochs": 2, "beta": 1.0}, monkeypatch, after=stop_after
-    )
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, small, monkeypatch):
+    resumes(infograph, tmp_path, {"batch": 8, "epochs": 2, "beta": 1.0}, monkeypatch, after=4)
 
 
 def test_batches_hold_every_graph_once_and_none_is_alone():

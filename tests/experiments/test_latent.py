@@ -75,18 +75,6 @@ def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_o
         sampling.other_blocks(1, 2, 1, generator())
 
 
-def test_blocks_of_the_anchors_class_serve_as_negatives_since_the_marginal_holds_them():
-    """Footnote 7 reuses blocks without a mask.
-
-    With n classes a negative is of the anchor's class once in about n draws.
-    """
-    labels = torch.arange(400) % 4
-    drawn = sampling.blocks(sampling.class_index(labels), 2000, 2, generator(), largest=100)
-    partner = sampling.other_blocks(2000, 2, 4, generator(1))
-    collision = (labels[drawn[:, 0]][partner] == labels[drawn[:, 0]][:, None, None]).float().mean()
-    assert abs(collision - 0.25) < 0.02
-
-
 def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
     labels = torch.arange(300) % 6
     tenth, half = sampling.subset(labels, 0.1, 7), sampling.subset(labels, 0.5, 7)
@@ -237,8 +225,7 @@ def test_every_method_trains_and_is_measured_dry(tmp_path, monkeypatch, paramete
     assert ("train_loss" in metrics) == (parameters.get("method") != "untrained")
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 6])
-@pytest.mark.parametrize("method", ["curl", "supervised"])
+@pytest.mark.parametrize(("method", "stop_after"), [("curl", 4), ("supervised", 1)])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     tmp_path, monkeypatch, stop_after, method
 ):
@@ -288,15 +275,12 @@ def test_representations_have_a_hundred_numbers_as_in_the_paper():
             {"method": "curled"},
             "method 'curled' is unknown; use one of curl, supervised, untrained",
         ),
-        ({"loss": "squared"}, "loss 'squared' is unknown; use one of logistic, hinge"),
         ({"negatives": 0}, "negatives is 0: it must be a whole number, at least 1"),
-        ({"block": 0}, "block is 0: it must be a whole number, at least 1"),
         ({"block": 6}, "a batch of 12 holds less than two blocks of 7 points"),
         (
             {"block": 4, "batch": 20, "share": 0.5},
             "a class has 2 training samples, a block needs 5",
         ),
-        ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):

@@ -1,6 +1,5 @@
 """Books and tasks, quick-thoughts against its formula, SentEval against scikit-learn."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from curlnb import losses
 from curlnb.data import datasets
 from curlnb.evaluation import sentence_tasks
 from curlnb.experiments.neighbour_loss import columns, neighbour_loss
@@ -96,21 +94,6 @@ def test_the_objective_is_its_formula_in_a_loop(
     assert 0 <= float(about["clamped"]) <= 1
 
 
-def test_neighbours_are_of_one_book_and_no_sentence_is_its_own_negative() -> None:
-    there, near, negative = columns(torch.tensor([0, 0, 1, 1, 1]))
-    assert there.tolist() == [[False, True, False, True, True], [True, False, True, True, False]]
-    assert near[1, 0] == 1
-    assert not negative[:, torch.arange(5), torch.arange(5)].any()
-    assert not negative[0, 3, 2]
-    assert not negative[0, 3, 4]  # the sibling is out for both
-    assert negative[0, 1, 2]  # next in the text, and of another book
-    inside = columns(torch.zeros(5), sibling="in")[2]
-    assert inside[0, 2, 3]
-    assert not inside[1, 2, 3]
-    with pytest.raises(ValueError, match="diagonal must be 'out' or 'zero'"):
-        columns(torch.zeros(5), diagonal="one")
-
-
 def test_without_a_floor_an_anchor_that_knows_its_neighbours_has_no_loss() -> None:
     # tau+ mean e^v above mean e^s makes g negative: the trouble of robinson2021's text runs, and
     # what the floor hides
@@ -121,33 +104,6 @@ def test_without_a_floor_an_anchor_that_knows_its_neighbours_has_no_loss() -> No
     loss, about = neighbour_loss(scores, torch.zeros(6), tau_plus=0.5, beta=1.0)
     assert loss.isfinite()
     assert float(about["clamped"]) == 1.0
-
-
-def test_debiased_uses_both_neighbours_as_the_librarys_extra_positives() -> None:
-    scores = scores_of(7, 3)
-    middle = 3
-    others = scores[middle, [0, 1, 5, 6]][None]
-    pair = scores[middle, [2, 4]][None]
-    expected = [
-        losses.debiased(pair[:, j], others, tau_plus=0.02, temperature=1.0, extra_pos=pair)
-        for j in (0, 1)
-    ]
-    _, near, negative = columns(torch.zeros(7))
-    assert scores[middle, negative[0, middle]].tolist() == others[0].tolist()
-    assert near[:, middle].tolist() == [2, 4]
-    full = [
-        losses.debiased(
-            scores[middle, [j]],
-            scores[[middle]],
-            tau_plus=0.02,
-            temperature=1.0,
-            extra_pos=pair,
-            mask=negative[0, [middle]],
-            n_eff=4,
-        )
-        for j in (2, 4)
-    ]
-    assert torch.allclose(torch.stack(full), torch.stack(expected), atol=1e-12)
 
 
 # --- protocol
@@ -225,8 +181,6 @@ def test_folds_are_stratified_and_every_sample_is_tested_once() -> None:
         ValueError, match="30 folds need 30 samples of every class, the smallest has 20"
     ):
         sentence_tasks.folds(y, 30)
-    with pytest.raises(ValueError, match=r"inner must lie in 1\.\.3"):
-        sentence_tasks.cross_validated(torch.zeros(60, 2), y, count=4, inner=4)
 
 
 def test_a_task_with_a_test_set_and_the_measures_of_pairs() -> None:
@@ -279,7 +233,6 @@ def test_the_experiment_runs_and_names_its_measures(
         quick_thoughts, {"hidden": 5, "folds": 3, "inner": 2, **options}, 0
     )
     assert record is not None
-    assert json.loads(json.dumps(record)) == json.loads(json.dumps(record))
     for task in options["tasks"]:
         assert 0 <= record["metrics"][task] <= 1
         assert 0 <= record["metrics"][f"{task}_dev"] <= 1
@@ -325,8 +278,6 @@ def test_bad_input_is_answered_in_one_line(tmp_path: Path, dry: None) -> None:
         match="144 sentences, fewer than a batch of 400: use a smaller batch or more books",
     ):
         batches_of(144, 400)
-    with pytest.raises(ValueError, match="a batch of 3 consecutive sentences is too small"):
-        batches_of(144, 3)
     with pytest.raises(
         ValueError, match="method 'debiassed' is unknown; use one of biased, debiased"
     ):

@@ -2,7 +2,6 @@
 between them.
 """
 
-import inspect
 import math
 
 import pytest
@@ -40,9 +39,8 @@ class_priors = st.just(0.0) | st.floats(0.001, 0.9)
 # ---- the formulas, once more ---------------------------------------------------------------------
 
 
-WITHOUT_FLOOR = dict(
-    temperature=1.0, tau_plus=0.9, beta=1.0, floor=None, weight_clip=None, weight_sign=1
-)
+PLAIN = dict(beta=1.0, n_eff=None, weight_clip=None, weight_sign=1)
+WITHOUT_FLOOR = PLAIN | dict(temperature=1.0, tau_plus=0.9, floor=None)
 
 
 @st.composite
@@ -76,8 +74,17 @@ def cases(draw):
     ([1.0], [[-0.5, 0.0]], None, None, WITHOUT_FLOOR | dict(corrected=False, n_eff=0.5))
 )  # g < 0
 @example(
-    ([0.5], [[0.0, 0.1]], None, None, WITHOUT_FLOOR | dict(corrected=True, n_eff=None))
+    ([0.5], [[0.0, 0.1]], None, None, WITHOUT_FLOOR | dict(corrected=True))
 )  # both its parts < 0: a ratio, still
+@example(
+    (
+        [0.5],
+        [[0.515, -1.0, -1.0, -1.0, -1.0, -1.0]],
+        None,
+        None,
+        PLAIN | dict(temperature=0.1, tau_plus=0.2, floor="sphere", corrected=True),
+    )
+)  # no mass left, though the numerator > 0: on the floor
 def test_float32_loss_is_the_papers_formula(case):
     """To 1e-6 max(1, 1/t), plus as much again for each mean as the subtraction of the positives
     passes on (large near the floor).
@@ -134,7 +141,7 @@ def test_float32_loss_is_the_papers_formula(case):
 @pytest.mark.parametrize("spread", [1e-4, 1e-3, 1e-2])
 def test_float32_keeps_its_precision_where_exponents_are_large(spread, corrected):
     """t = 0.01, beta = 100, similarities so close that all count: three units in the last place,
-    where the plain form loses 1000.
+    where a difference of two logsumexp loses 1000.
     """
     pos, neg = batch(n=64, k=30)
     pos, neg = 0.9 + spread * (pos - 0.8), 0.9 + spread * neg
@@ -151,11 +158,6 @@ def test_float32_keeps_its_precision_where_exponents_are_large(spread, corrected
     torch.testing.assert_close(
         contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6
     )
-    plain = (101 * neg / 0.01).logsumexp(1) - (100 * neg / 0.01).logsumexp(1)
-    plain_exact = (101 * neg.double() / 0.01).logsumexp(1) - (100 * neg.double() / 0.01).logsumexp(
-        1
-    )
-    assert (plain - plain_exact).abs().max() > 3e-4
 
 
 @settings(searched, max_examples=150)
@@ -178,66 +180,26 @@ def test_loss_and_gradient_are_finite(case):
         assert leaf is None or leaf.grad is None or leaf.grad.isfinite().all()
 
 
-@searched
-@given(cases(), st.integers(0, 100))
-def test_order_of_negatives_does_not_matter(case, seed):
-    pos, neg, extra, _, options = case
-    options = options | {"floor": "sphere", "corrected": False}
-    order = torch.randperm(len(neg[0]), generator=torch.Generator().manual_seed(seed))
-    pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
-    extra = None if extra is None else torch.tensor(extra, dtype=torch.float64)
-    torch.testing.assert_close(
-        contrastive_loss(pos, neg[:, order], extra_pos=extra, **options),
-        contrastive_loss(pos, neg, extra_pos=extra, **options),
-        rtol=1e-8,
-        atol=1e-8,
-    )
-
-
 # ---- limits --------------------------------------------------------------------------------------
-
-
-def test_info_nce_is_cross_entropy_with_the_positive_as_its_class():
-    pos, neg = batch()
-    logits = torch.cat([pos[:, None], neg], 1) / 0.3
-    torch.testing.assert_close(
-        info_nce(pos, neg, temperature=0.3),
-        F.cross_entropy(logits, torch.zeros(8, dtype=int), reduction="none"),
-    )
 
 
 @searched
 @given(temperatures, class_priors, betas)
 def test_named_objectives_meet_in_their_limits(t, tau_plus, beta):
     pos, neg = batch(dtype=torch.float64)
-    biased = info_nce(pos, neg, temperature=t)
-    close = dict(rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(
-        hard(pos, neg, tau_plus=0.0, beta=0.0, temperature=t), biased, **close
-    )
-    torch.testing.assert_close(debiased(pos, neg, tau_plus=0.0, temperature=t), biased, **close)
-    torch.testing.assert_close(
-        unbiased(pos, neg, torch.zeros_like(neg, dtype=torch.bool), temperature=t), biased, **close
-    )
-    corrected = debiased(pos, neg, tau_plus=tau_plus, temperature=t)
-    torch.testing.assert_close(
-        hard(pos, neg, tau_plus=tau_plus, beta=0.0, temperature=t), corrected, **close
-    )
-    torch.testing.assert_close(
-        hard_corrected(pos, neg, tau_plus=tau_plus, beta=0.0, temperature=t), corrected, **close
-    )
-    weighted = hard(pos, neg, tau_plus=0.0, beta=beta, temperature=t)
-    torch.testing.assert_close(
-        hard_corrected(pos, neg, tau_plus=0.0, beta=beta, temperature=t), weighted, **close
-    )
-    same = contrastive_loss(pos, neg, tau_plus=tau_plus, beta=beta, temperature=t)
-    torch.testing.assert_close(
-        contrastive_loss(
-            pos, neg, tau_plus=tau_plus, beta=beta, temperature=t, extra_pos=pos[:, None]
-        ),
-        same,
-        **close,
-    )
+    t = dict(temperature=t)
+    biased = info_nce(pos, neg, **t)
+    corrected = debiased(pos, neg, tau_plus=tau_plus, **t)
+    weighted = hard(pos, neg, tau_plus=0.0, beta=beta, **t)
+    for found, limit in (
+        (debiased(pos, neg, tau_plus=0.0, **t), biased),
+        (unbiased(pos, neg, torch.zeros_like(neg, dtype=torch.bool), **t), biased),
+        (hard(pos, neg, tau_plus=0.0, beta=0.0, **t), biased),
+        (hard(pos, neg, tau_plus=tau_plus, beta=0.0, **t), corrected),
+        (hard_corrected(pos, neg, tau_plus=tau_plus, beta=0.0, **t), corrected),
+        (hard_corrected(pos, neg, tau_plus=0.0, beta=beta, **t), weighted),
+    ):
+        torch.testing.assert_close(found, limit, rtol=1e-9, atol=1e-9)
 
 
 def test_debiased_tends_to_biased_and_hard_to_the_hardest_negative():
@@ -249,36 +211,8 @@ def test_debiased_tends_to_biased_and_hard_to_the_hardest_negative():
     torch.testing.assert_close(hard(pos, neg, tau_plus=0.0, beta=1e4), worst, rtol=0, atol=1e-6)
 
 
-def test_small_class_prior_joins_zero_without_a_step_although_the_floor_appears():
-    """The floor is without effect at tau+ = 0, where g can only be above it."""
-    pos, neg = torch.ones(4), -torch.ones(4, 7)
-    for floor in ("sphere", None, 0.0, 5.0):
-        assert torch.equal(contrastive_loss(pos, neg, floor=floor), info_nce(pos, neg))
-
-
-@pytest.mark.parametrize("beta", [0.0, 2.0])
-def test_repeating_the_positive_changes_nothing_and_masking_equals_removing(beta):
-    pos, neg = batch(dtype=torch.float64)
-    options = dict(tau_plus=0.05, beta=beta)
-    expected = contrastive_loss(pos, neg, **options)
-    torch.testing.assert_close(
-        contrastive_loss(pos, neg, extra_pos=pos[:, None].repeat(1, 4), **options), expected
-    )
-    mask = torch.arange(20).expand(8, 20) < 13
-    removed = contrastive_loss(pos, neg[:, :13], n_eff=20, **options)
-    torch.testing.assert_close(
-        contrastive_loss(pos, neg, mask=mask, **options), removed
-    )  # N counts the masked ones too
-
-
 @pytest.mark.parametrize(
-    "options",
-    [
-        dict(),
-        dict(tau_plus=0.1),
-        dict(tau_plus=0.1, beta=1.0),
-        dict(beta=1.0, weight_clip="rescale"),
-    ],
+    "options", [dict(), dict(tau_plus=0.1, beta=1.0), dict(beta=1.0, weight_clip="rescale")]
 )
 def test_anchor_without_negatives_has_no_loss_and_no_gradient(options):
     pos, neg = (x.requires_grad_() for x in batch(n=3, k=5))
@@ -343,20 +277,6 @@ def test_detached_weights_move_the_gradient_only():
     assert (through - around).abs().max() > 1e-3
 
 
-def test_floored_anchor_gives_its_negatives_no_gradient():
-    pos, neg = (
-        torch.tensor([1.0, 0.2]).requires_grad_(),
-        torch.tensor([[-0.9, -0.8], [0.6, 0.9]]).requires_grad_(),
-    )
-    loss = debiased(pos, neg, tau_plus=0.1)
-    assert loss[0].item() == pytest.approx(math.log1p(2 * math.exp(-2) / math.exp(2)))
-    loss.sum().backward()
-    assert not neg.grad[0].any()
-    assert neg.grad[1].all()
-    assert pos.grad.all()
-    assert clamped_fraction(pos, neg, tau_plus=0.1) == 0.5
-
-
 @pytest.mark.parametrize("floor", ["sphere", None, 0.0])
 @pytest.mark.parametrize(
     ("pos", "neg", "tau_plus", "t"),
@@ -374,20 +294,6 @@ def test_gradient_is_finite_at_and_below_the_floor(pos, neg, tau_plus, t, floor)
 
 def test_without_floor_an_impossible_estimate_is_nan_and_not_hidden():
     assert debiased(torch.ones(1), -torch.ones(1, 9), tau_plus=0.5, floor=None).isnan().all()
-
-
-@pytest.mark.parametrize(("t", "bound"), [(0.5, 0.121), (0.2, 0.0074), (0.1, 7e-5)])
-def test_every_anchor_is_floored_beyond_the_known_class_prior(t, bound):
-    """Aligned positives, uniform negatives in 128 dimensions: why the clamped share is logged in
-    every run.
-    """
-    pos, neg = torch.ones(4), unit(4, 1, 128) @ unit(4, 20_000, 128, seed=1).mT
-    neg = neg[:, 0]
-    assert clamped_fraction(pos, neg, temperature=t, tau_plus=0.95 * bound) == 0
-    assert clamped_fraction(pos, neg, temperature=t, tau_plus=1.05 * bound) == 1
-    fraction = clamped_fraction(pos.requires_grad_(), neg, temperature=t, tau_plus=bound)
-    assert fraction.shape == ()
-    assert not fraction.requires_grad
 
 
 def test_clamped_fraction_agrees_with_the_gradient():
@@ -414,17 +320,6 @@ def test_clamped_fraction_agrees_with_the_gradient():
 
 
 # ---- what the papers print, what their code does -------------------------------------------------
-
-
-@pytest.mark.parametrize("tau_plus", [0.01, 0.1, 0.3])
-def test_debiased_is_the_pseudocode_of_chuang2020(tau_plus):
-    s_pos, s_neg = batch(dtype=torch.float64)
-    t, n = 0.5, 20
-    pos, neg = (s_pos / t).exp(), (s_neg / t).exp().sum(1)
-    ng = ((-n * tau_plus * pos + neg) / (1 - tau_plus)).clamp_min(n * math.exp(-1 / t))
-    torch.testing.assert_close(
-        debiased(s_pos, s_neg, tau_plus=tau_plus, temperature=t), -(pos / (pos + ng)).log()
-    )
 
 
 def released_and_printed_hard(s_pos, s_neg, tau_plus, beta, t):
@@ -460,101 +355,6 @@ def test_printed_pseudocode_falls_to_the_floor_at_beta_zero():
     assert (printed - debiased(pos, neg, tau_plus=0.05)).abs().min() > 0.5
     released, printed = released_and_printed_hard(pos, neg, 0.05, 1.0, 0.5)
     torch.testing.assert_close(printed, released)
-
-
-def finite_world(seed=0, classes=10, points=6, d=5):
-    """Uniform classes of equally many unit vectors. Returns similarities of all pairs, and which
-    pairs share a class.
-    """
-    f = unit(classes * points, d, seed=seed, dtype=torch.float64)
-    label = torch.arange(classes).repeat_interleave(points)
-    return f @ f.T, label[:, None] == label
-
-
-@pytest.mark.parametrize("beta", [0.5, 2.0, 4.0])
-@pytest.mark.parametrize("t", [0.5, 1.0])
-def test_consistent_estimator_is_exact_where_samples_are_the_population_and_equation_2_is_not(
-    beta, t
-):
-    """E under q_beta^-, the hard negatives that are truly of other classes, by direct summation
-    over a finite world.
-    """
-    s, same = finite_world()
-    n = len(s)
-    weights = (beta * s / t).exp() * ~same
-    truth = (weights * (s / t).exp()).sum(1) / weights.sum(1)
-    pos = torch.full((n,), 0.5, dtype=torch.float64)
-    expected = torch.log1p(n * truth / (pos / t).exp())
-    options = dict(
-        tau_plus=0.1, beta=beta, temperature=t, extra_pos=s[same].view(n, -1), floor=None
-    )
-    corrected = hard_corrected(pos, s, **options)
-    torch.testing.assert_close(corrected, expected, rtol=1e-10, atol=1e-10)
-    assert (hard(pos, s, **options) - expected).abs().mean() > 0.002
-    exact = debiased(
-        pos, s, tau_plus=0.1, temperature=t, extra_pos=options["extra_pos"], floor=None
-    )  # at beta = 0 both are exact
-    plain = torch.log1p(n * (((s / t).exp() * ~same).sum(1) / (~same).sum(1)) / (pos / t).exp())
-    torch.testing.assert_close(exact, plain, rtol=1e-10, atol=1e-10)
-
-
-@searched
-@given(cases())
-@example(([1.0], [[-1.0, -1.0]], None, None, dict(temperature=0.01, tau_plus=0.5, beta=100.0)))
-@example(
-    (
-        [0.5],
-        [[0.515, -1.0, -1.0, -1.0, -1.0, -1.0]],
-        None,
-        None,
-        dict(temperature=0.1, tau_plus=0.2, beta=1.0),
-    )
-)  # numerator > 0
-def test_consistent_estimate_without_mass_left_is_on_the_floor(case):
-    pos, neg, _, _, options = case
-    pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
-    t, beta, tau_plus = (options[name] for name in ("temperature", "beta", "tau_plus"))
-    assume(beta > 0 and tau_plus > 0)
-    log_mass = torch.logsumexp(beta * neg / t, 1) - math.log(neg.shape[1])
-    none_left = log_mass < math.log(tau_plus) + beta * pos / t - 1e-6
-    floored = torch.log1p(neg.shape[1] * ((-1 - pos) / t).exp())
-    loss = hard_corrected(pos, neg, temperature=t, beta=beta, tau_plus=tau_plus)
-    torch.testing.assert_close(loss[none_left], floored[none_left])
-
-
-# ---- what the weights see ------------------------------------------------------------------------
-
-
-def test_rescaled_weights_do_not_depend_on_the_scale_of_the_scores():
-    """robinson2021, Fig. 14: 2 / max|.| takes unbounded scores to [-2, 2]; the loss itself keeps
-    them.
-    """
-    pos, neg = batch(dtype=torch.float64)
-    u = 40 * neg
-    q = (1.5 * 2 * u / u.abs().max()).softmax(1)
-    expected = torch.log1p(20 * (q * u.exp()).sum(1) / (40 * pos).exp())
-    options = dict(temperature=1.0, tau_plus=0.0, beta=1.5)
-    torch.testing.assert_close(hard(40 * pos, u, weight_clip="rescale", **options), expected)
-    q = (1.5 * u.clamp(-2, 2)).softmax(1)
-    expected = torch.log1p(20 * (q * u.exp()).sum(1) / (40 * pos).exp())
-    torch.testing.assert_close(hard(40 * pos, u, weight_clip="clamp", **options), expected)
-
-
-def test_clips_leave_alone_what_is_already_within():
-    pos, neg = batch(dtype=torch.float64)
-    assert torch.equal(hard(pos, neg, weight_clip="clamp"), hard(pos, neg))  # |s/t| <= 2 at t = 0.5
-    neg[0, 0] = 1.0
-    torch.testing.assert_close(hard(pos, neg, weight_clip="rescale"), hard(pos, neg))
-
-
-def test_turned_sign_prefers_easy_negatives():
-    pos, neg = batch()
-    easy, plain, difficult = (
-        hard(pos, neg, tau_plus=0.0, beta=b, weight_sign=s)
-        for b, s in ((1.0, -1), (0.0, 1), (1.0, 1))
-    )
-    assert (easy < plain).all()
-    assert (plain < difficult).all()
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -731,33 +531,6 @@ def test_jsd_loss_is_its_definition(beta, tau_plus, sign, clip):
     )
 
 
-def test_jsd_loss_without_weights_is_infograph():
-    """E_neg - E_pos with the expectations of the InfoGraph code: over nodes, and over nodes x
-    (graphs - 1); 0 for T = 0.
-    """
-    scores, own = nodes_of_graphs()
-    mine = F.one_hot(own, 4).bool()
-    positive = (math.log(2) - F.softplus(-scores[mine])).sum() / 10
-    negative = (F.softplus(scores[~mine]) - math.log(2)).sum() / (10 * 3)
-    torch.testing.assert_close(jsd_loss(scores, own).mean(), negative - positive)
-    assert jsd_loss(torch.zeros(10, 4), own).abs().max() < 1e-6
-
-
-def test_own_graph_does_not_enter_the_normaliser():
-    """With tau+ = 0 a node's own score moves its loss through the positive term alone (the released
-    code's weights see it too).
-    """
-    scores, own = nodes_of_graphs()
-    moved = scores.clone()
-    moved[torch.arange(10), own] = 50.0
-    for options in (dict(beta=1.0), dict(beta=1.0, weight_clip="rescale")):
-        change = jsd_loss(moved, own, **options) - jsd_loss(scores, own, **options)
-        own_score = scores[torch.arange(10), own]
-        torch.testing.assert_close(
-            change, F.softplus(torch.tensor(-50.0).double()) - F.softplus(-own_score)
-        )
-
-
 def test_released_graph_code_adds_the_positives_that_equation_4_subtracts():
     """Its positive expectation carries -tau+/tau- sp(T_own) and enters with a minus. At its tau+ =
     0.5 own scores are drawn to 0.
@@ -857,74 +630,27 @@ POS, NEG = torch.zeros(3), torch.zeros(3, 5)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (
-            lambda: contrastive_loss(POS, NEG, temperature=0.0),
-            "temperature must be positive, not 0.0",
-        ),
-        (
-            lambda: contrastive_loss(POS, NEG, temperature=math.nan),
-            "temperature must be positive, not nan",
-        ),
+        (lambda: contrastive_loss(POS, NEG, temperature=math.nan), "temperature must be positive"),
         (
             lambda: contrastive_loss(POS, NEG, tau_plus=1.0),
             r"tau_plus must be in \[0, 1\), not 1.0",
         ),
-        (
-            lambda: contrastive_loss(POS, NEG, tau_plus=-0.1),
-            r"tau_plus must be in \[0, 1\), not -0.1",
-        ),
         (lambda: contrastive_loss(POS, NEG, beta=-1.0), "beta must be at least 0, not -1.0"),
-        (lambda: contrastive_loss(POS, NEG, n_eff=0), "n_eff must be positive, not 0"),
-        (
-            lambda: contrastive_loss(POS, NEG, floor="zero"),
-            "floor must be 'sphere', None or a number >= 0, not 'zero'",
-        ),
-        (lambda: contrastive_loss(POS, NEG, floor=-1.0), "floor must be"),
-        (
-            lambda: contrastive_loss(POS, NEG, weight_clip="cut"),
-            "weight_clip must be None, 'rescale' or 'clamp', not 'cut'",
-        ),
-        (lambda: contrastive_loss(POS, NEG, weight_sign=0), "weight_sign must be 1 or -1, not 0"),
-        (lambda: contrastive_loss(NEG, NEG), r"need pos \[n\] and neg \[n, k\]"),
-        (
-            lambda: contrastive_loss(POS, NEG[:2]),
-            r"not torch.float32 \(3,\) on cpu, torch.float32 \(2, 5\) on cpu",
-        ),
-        (
-            lambda: contrastive_loss(POS, NEG, extra_pos=POS),
-            r"need extra_pos \[3, m >= 1\], not torch.float32 \(3,\)",
-        ),
-        (lambda: contrastive_loss(POS, NEG, mask=NEG), "need mask bool"),
-        (
-            lambda: contrastive_loss(POS, NEG, mask=NEG[:, :2] > 0),
-            r"need mask bool \[3, 5\] on cpu, not torch.bool \(3, 2\)",
-        ),
-        (
-            lambda: contrastive_loss(POS.long(), NEG),
-            r"need floating-point tensors on one device, not torch.int64 \(3,\)",
-        ),
-        (lambda: clamped_fraction(POS, NEG, tau_plus=2.0), "tau_plus must be in"),
+        (lambda: contrastive_loss(POS, NEG, floor="zero"), "floor must be 'sphere', None or"),
+        (lambda: contrastive_loss(POS, NEG, weight_clip="cut"), "None, 'rescale' or 'clamp', not"),
+        (lambda: contrastive_loss(POS, NEG[:2]), r"pos \[n\] and neg \[n, k\], not .*\(2, 5\)"),
+        (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"need extra_pos \[3, m >= 1\], not"),
+        (lambda: contrastive_loss(POS, NEG, mask=NEG), r"need mask bool \[3, 5\] on cpu, not"),
+        (lambda: contrastive_loss(POS.long(), NEG), "need floating-point tensors on one device"),
+        (lambda: info_nce(POS.numpy(), NEG), "need floating-point tensors on one device"),
         (lambda: unbiased(POS, NEG, NEG), "need same_class bool"),
         (lambda: pairwise(NEG, NEG[:2]), r"need views, all of one shape \[B >= 1, d\]"),
+        (lambda: pairwise(NEG[:0], NEG[:0]), r"need views, all of one shape \[B >= 1, d\]"),
         (lambda: subsample(NEG, 6, None), r"the number to draw \(6\), not torch.float32 \(3, 5\)"),
-        (lambda: subsample(NEG, 2, None, POS), "need tables of one shape"),
-        (
-            lambda: curl_loss(NEG, NEG, NEG[:, None], kind="square"),
-            "kind must be 'logistic' or 'hinge', not 'square'",
-        ),
+        (lambda: curl_loss(NEG, NEG, NEG[:, None], kind="square"), "'logistic' or 'hinge', not"),
         (lambda: curl_loss(NEG, NEG, NEG), "need anchor"),
-        (
-            lambda: curl_loss(NEG, NEG[:2], NEG[:, None]),
-            r"not torch.float32 \(3, 5\) on cpu, torch.float32 \(2, 5\) on cpu",
-        ),
-        (lambda: curl_loss(NEG, NEG, NEG[:, None][:, :0]), "k >= 1"),
-        (
-            lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)),
-            r"need own as integers \[3\] or one-hot \[3, 5\]",
-        ),
-        (lambda: jsd_loss(NEG[:, :1], torch.zeros(3, dtype=int)), "graphs >= 2"),
-        (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), beta=-1.0), "beta must be at least 0"),
-        (lambda: jsd_loss(NEG, torch.zeros(3, dtype=int), tau_plus=1.0), "tau_plus must be in"),
+        (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), r"own as integers \[3\] or one-hot"),
+        (lambda: jsd_loss(NEG, torch.tensor([0, 5, 1])), "one of 5 graphs .* not for node 1"),
     ],
 )
 def test_wrong_arguments_are_named_in_one_line(call, says):
@@ -933,30 +659,12 @@ def test_wrong_arguments_are_named_in_one_line(call, says):
     assert "\n" not in str(error.value)
 
 
-def test_signature_is_the_one_users_build_on():
-    parameters = list(inspect.signature(contrastive_loss).parameters.values())
-    assert [p.name for p in parameters[:2]] == ["pos", "neg"]
-    assert {p.name: p.default for p in parameters[2:]} == dict(
-        temperature=0.5,
-        tau_plus=0.0,
-        beta=0.0,
-        extra_pos=None,
-        mask=None,
-        n_eff=None,
-        floor="sphere",
-        corrected=False,
-        detach_weights=False,
-        weight_clip=None,
-        weight_sign=1,
-    )
-
-
 # ---- what has diverged stays visible -------------------------------------------------------------
 
 broken = st.sampled_from([math.nan, math.inf])
 
 
-@settings(searched, max_examples=300)
+@settings(searched, max_examples=150)
 @given(cases(), broken, st.sampled_from(["pos", "neg", "extra_pos"]), st.data())
 @example(([0.5], [[0.0, 0.1]], None, None, dict(tau_plus=0.1)), math.nan, "neg", None)
 @example(([0.5], [[0.0, 0.1]], None, None, dict()), math.inf, "pos", None)
@@ -981,7 +689,7 @@ def test_an_anchor_that_meets_nan_or_infinity_has_no_finite_loss(case, value, wh
     assert not loss[at[0]].isfinite()
 
 
-@settings(searched, max_examples=200)
+@settings(searched, max_examples=100)
 @given(cases(), st.data())
 def test_a_negative_of_minus_infinity_is_absent(case, data):
     """Its column might as well not be there: same loss, same gradient, and none for itself."""
@@ -1040,16 +748,6 @@ def test_broken_scores_and_embeddings_reach_the_other_losses(value):
             assert curl_loss(*tables, kind).isfinite().tolist() == [False, True]
 
 
-def test_a_row_of_own_without_its_graph_is_refused():
-    scores, own = nodes_of_graphs()
-    one_hot = F.one_hot(own, 4).bool()
-    one_hot[2] = False
-    with pytest.raises(
-        ValueError, match="own must mark one of 4 graphs for each node, and does not for node 2"
-    ):
-        jsd_loss(scores, one_hot)
-
-
 def test_pairwise_refuses_vectors_that_are_not_of_unit_length():
     """The floor e^{-1/t} is a bound for unit vectors only. Half precision rounds, and a dead
     representation has no direction.
@@ -1064,36 +762,6 @@ def test_pairwise_refuses_vectors_that_are_not_of_unit_length():
 
 
 # ---- strange tensors -----------------------------------------------------------------------------
-
-
-def calls(change):
-    """Every public function on a small batch, its tensors of floating point changed, and each one's
-    own shapes kept.
-    """
-    z1, z2 = change(unit(4, 3)), change(unit(4, 3, seed=1))
-    pos, neg, extra = change(torch.zeros(4)), change(torch.zeros(4, 5)), change(torch.zeros(4, 2))
-    same = torch.zeros(4, 5, dtype=torch.bool)
-    objectives = (info_nce, debiased, hard, hard_corrected, clamped_fraction)
-    return [
-        *[lambda f=f: f(pos, neg, extra_pos=extra, weight_clip="rescale") for f in objectives],
-        lambda: unbiased(pos, neg, same),
-        lambda: pairwise(z1, z2),
-        lambda: positives(z1, z2),
-        lambda: curl_loss(z1, z2, z2[:, None]),
-        lambda: jsd_loss(neg, torch.zeros(4, dtype=int), beta=1.0),
-    ]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [torch.Tensor.long, torch.Tensor.cfloat, torch.Tensor.numpy, torch.Tensor.bool],
-    ids=lambda f: f.__name__,
-)
-def test_tensors_of_another_kind_are_refused_in_one_line(change):
-    for call in calls(change):
-        with pytest.raises(ValueError, match="floating-point tensors on one device") as error:
-            call()
-        assert "\n" not in str(error.value)
 
 
 def test_several_devices_are_refused_in_one_line():
@@ -1111,17 +779,7 @@ def test_several_devices_are_refused_in_one_line():
             call()
 
 
-@pytest.mark.parametrize("own", [torch.tensor([0, 5, 1]), torch.tensor([0, -1, 1])])
-def test_a_graph_that_is_not_there_is_refused(own):
-    with pytest.raises(
-        ValueError, match="own must mark one of 5 graphs for each node, and does not for node 1"
-    ):
-        jsd_loss(torch.zeros(3, 5), own)
-
-
-@pytest.mark.parametrize(
-    "options", [dict(), dict(tau_plus=0.1), dict(tau_plus=0.1, beta=1.0, weight_clip="rescale")]
-)
+@pytest.mark.parametrize("options", [dict(), dict(tau_plus=0.1, beta=1.0, weight_clip="rescale")])
 def test_empty_batches_and_single_samples(options):
     assert contrastive_loss(torch.zeros(0), torch.zeros(0, 5), **options).shape == (0,)
     assert clamped_fraction(torch.zeros(0), torch.zeros(0, 5), **options) == 0
@@ -1135,9 +793,3 @@ def test_empty_batches_and_single_samples(options):
     assert torch.equal(
         contrastive_loss(*pairwise(unit(1, 3), unit(1, 3, seed=1)), **options), torch.zeros(2)
     )
-    for call in (
-        lambda: pairwise(torch.zeros(0, 3), torch.zeros(0, 3)),
-        lambda: same_label_mask(torch.zeros(0, dtype=int)),
-    ):
-        with pytest.raises(ValueError, match="B >= 1"):
-            call()

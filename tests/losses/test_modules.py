@@ -111,22 +111,12 @@ def test_a_temperature_learns_with_the_model(tile):
     torch.testing.assert_close(criterion.temperature.grad, t.grad)
 
 
-def test_the_repr_tells_the_settings():
-    assert repr(HardNegative(0.2, tile=64)) == (
-        "HardNegative(temperature=0.2, tau_plus=0.1, beta=1.0, reduction='mean', normalize=True, "
-        "gather=False, tile=64)"
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: InfoNCE(0.0), "temperature must be positive, not 0.0"),
         (lambda: InfoNCE(reduction="avg"), "reduction must be 'mean', 'sum' or 'none', not 'avg'"),
         (lambda: InfoNCE(tile=0), "tile must be a number of anchors >= 1 or None, not 0"),
-        (lambda: InfoNCE(tile="8"), "tile must be a number of anchors >= 1 or None, not '8'"),
-        (lambda: InfoNCE()(None, raw()[0]), r"need views, all of one shape \[B, d\], not NoneType"),
-        (lambda: Unbiased()(*raw(), labels=[0] * 8), r"need integer labels \[8\], not list"),
         (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
         (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"need integer labels \[8\], not .*\(3,\)"),
         (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"need views, all of one shape \[B, d\]"),
@@ -148,22 +138,24 @@ def test_a_setting_of_another_library_is_named():
 
 # ---- several processes ---------------------------------------------------------------------------
 
+GATHERED = ("hard", "rescale", "unbiased")  # need the whole batch's negatives, peak and labels
+
 RANKS = """
 import sys, torch
 import torch.distributed as dist
-from test_modules import CASES, LABELS, raw
+from test_modules import CASES, GATHERED, LABELS, raw
 
 rank, ranks, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
 found = {}
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 4).double())
-for case, make in CASES.items():
+for case in GATHERED:
     for tile in (None, 5):
         model.zero_grad()
-        own = [x.detach().chunk(ranks)[rank] for x in raw(size=6 if ranks == 3 else 8)]
-        labels = LABELS[: ranks * len(own[0])].chunk(ranks)[rank]
-        loss = make(gather=True, tile=tile)(*map(model, own), labels=labels)
+        own = [x.detach().chunk(ranks)[rank] for x in raw()]
+        labels = LABELS.chunk(ranks)[rank]
+        loss = CASES[case](gather=True, tile=tile)(*map(model, own), labels=labels)
         loss.backward()
         dist.all_reduce(loss := loss.detach() / ranks)
         found[case, tile] = [loss, *(p.grad.clone() for p in model.parameters())]
@@ -175,8 +167,8 @@ torch.save(found, f"{file}.{rank}")
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_processes_that_gather_give_the_loss_and_gradient_of_one(ranks, tmp_path):
+def test_processes_that_gather_give_the_loss_and_gradient_of_one(tmp_path):
+    ranks = 2
     code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n{RANKS}"
     started = [
         subprocess.Popen(
@@ -200,11 +192,11 @@ def test_processes_that_gather_give_the_loss_and_gradient_of_one(ranks, tmp_path
             rf"all processes need views \[B, d\] of one shape, not {shapes}: use drop_last=True",
             found["unequal"],
         )
-        for case, make in CASES.items():
+        for case in GATHERED:
             torch.manual_seed(0)
             model = nn.Linear(5, 4).double()
-            views = [x.detach() for x in raw(size=6 if ranks == 3 else 8)]
-            loss = make()(*map(model, views), labels=LABELS[: len(views[0])])
+            views = [x.detach() for x in raw()]
+            loss = CASES[case]()(*map(model, views), labels=LABELS)
             loss.backward()
             expected = [loss.detach(), *(p.grad for p in model.parameters())]
             for tile in (None, 5):

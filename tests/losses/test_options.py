@@ -2,8 +2,6 @@
 anchors, which change no bit.
 """
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -101,24 +99,16 @@ def test_a_single_tensor_is_the_number_and_learns():
     ("options", "says"),
     [
         (dict(temperature="0.5"), "temperature must be positive, not '0.5'"),
-        (dict(temperature=None), "temperature must be positive, not None"),
         (dict(tau_plus=torch.tensor([0.1, 1.0, 0.2])), r"tau_plus must be in \[0, 1\), not 1.0"),
         (
             dict(tau_plus=torch.tensor(0.0)),
             "tau_plus must be above 0 where it is a tensor, not 0.0",
         ),
-        (dict(tau_plus=torch.tensor(math.nan)), r"tau_plus must be in \[0, 1\), not nan"),
         (dict(tau_plus=torch.tensor([0.1, 0.2])), r"need tau_plus .* \[\] or \[3\], not .* \(2,\)"),
-        (dict(floor=torch.tensor(-1.0)), "floor must be 'sphere', None or a number >= 0, not -1.0"),
         (dict(beta=torch.ones(3)), r"need beta as a number or a tensor \[\], not .* \(3,\)"),
-        (dict(n_eff=torch.ones(3, 5)), r"need n_eff as a number or a tensor \[\] or \[3\], not"),
         (
             dict(beta=np.ones(30)),
             r"beta must be at least 0, as a number or a tensor, not array\(\[",
-        ),
-        (
-            dict(weight_sign=np.array([1, -1])),
-            r"weight_sign must be 1 or -1, not array\(\[ 1, -1\]",
         ),
         (dict(weight_sign=torch.ones(3)), r"weight_sign must be 1 or -1, not tensor\(\[1"),
         (dict(corrected="no"), "corrected must be True or False, not 'no'"),

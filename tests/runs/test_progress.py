@@ -88,14 +88,3 @@ def test_a_run_that_is_measured_after_its_training_says_so_and_for_how_long(job,
     path = run.folder / "progress.json"
     os.utime(path, (path.stat().st_mtime - 42,) * 2)
     assert display.move() == "trained, loss 0.500, evaluating for 42 s"
-
-
-def test_the_bar_moves_with_the_steps_of_a_run_and_ends_with_it(job, display):
-    run = note(job, 1, 4)
-    display.move()
-    assert display.bar.n == 0.2
-    run.progress(4, 4)
-    display.move()
-    assert display.bar.n == 0.9
-    display.finished(job)
-    assert display.bar.n == 1

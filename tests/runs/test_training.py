@@ -113,9 +113,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp
         )
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
-@pytest.mark.parametrize("bad", ["nan", "inf"])
-@pytest.mark.parametrize("at", [1, 5])
+@pytest.mark.parametrize(
+    ("optimizer", "bad", "at"), [(torch.optim.SGD, "inf", 1), (torch.optim.Adam, "nan", 5)]
+)
 def test_a_gradient_that_is_not_finite_stops_although_every_loss_is(tmp_path, optimizer, bad, at):
     """The square root has an infinite slope at 0. The other losses do not see the weight, and after
     the last step there is none.

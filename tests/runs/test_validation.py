@@ -20,18 +20,16 @@ from curlnb.runs.sweep import sweep
 HOME = environment.home()
 
 WRONG = {
-    "epochs": [-3, "abc", 1.5, float("nan"), 10**9, True, None, [1], {}],
-    "batch": [0, 1, -1, "abc", 2.5, False, [], 10**30],
-    "negatives": [0, -1, "all"],
-    "lr": [0, -0.1, "abc", float("nan"), float("inf"), True, [0.1]],
-    "temperature": [0, -1, "hot"],
-    "tau_plus": [1, -0.1, "x"],
-    "beta": [-1, float("nan")],
-    "dataset": [3, None, True, [1]],
-    "objective": [3, False],
-    "compile": [1, "yes", None],
-    "views": [-1, "x", 2**40],
-    "widht": [3],
+    "epochs": [-3, "abc", 1.5, True, None],
+    "batch": [1, [], 10**30],
+    "negatives": [0],
+    "lr": [0, "abc", float("nan"), float("inf"), True],
+    "temperature": [0],
+    "tau_plus": [1, -0.1],
+    "beta": [-1],
+    "dataset": [3, None],
+    "objective": [3],
+    "compile": [1, "yes"],
 }
 
 
@@ -44,27 +42,19 @@ def test_a_parameter_of_another_kind_or_out_of_range_is_named(name, value):
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("value", [0.5, [True], ["x"], [float("nan")]])
+@pytest.mark.parametrize("value", [0.5, ["x"]])
 def test_a_lists_items_are_checked_too(value):
     with pytest.raises(ValueError, match="milestones"):
         cmc.parameters({"milestones": value})
 
 
-def test_a_refusal_says_what_would_be_right():
-    with pytest.raises(ValueError, match=re.escape("images.simclr: batch is 1: it must be")) as one:
-        simclr.parameters({"batch": 1})
-    assert str(one.value).endswith("a whole number, at least 2")
-
-
 def test_a_run_is_refused_by_the_command_before_it_begins(capfd):
-    assert main(["run", "images.simclr", "epochs=-3"]) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("curlnb run: images.simclr: epochs is -3: ")
-    assert len(err.splitlines()) == 1
+    assert main(["run", "images.simclr", "batch=1"]) == 2
+    told = "curlnb run: images.simclr: batch is 1: it must be a whole number, at least 2\n"
+    assert capfd.readouterr() == ("", told)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_every_number_of_every_experiment_is_checked(data):
     """A random parameter gets a random JSON value: an error is one of ours, and a number out of
@@ -85,17 +75,13 @@ def test_every_number_of_every_experiment_is_checked(data):
 
 
 VARIABLES = {
-    "CURLNB_THREADS": ["abc", "0", "-1", "1.5", "²", "99999"],
-    "CURLNB_WORKERS": ["abc", "-1", "1.5", "99999"],
-    "CURLNB_DEVICE": ["gpu7", "cuda:99", "meta", "cpu:3", "cuda:-1"],
-    "CURLNB_DRY": ["yes", "2"],
-    "CURLNB_REFERENCE": ["yes"],
-    "CURLNB_ADOPT": ["maybe"],
-    "CURLNB_CUDA_GRAPHS": ["on"],
+    "CURLNB_THREADS": ["abc", "0", "99999"],
+    "CURLNB_WORKERS": ["-1"],
+    "CURLNB_DEVICE": ["gpu7", "cuda:99"],
+    "CURLNB_DRY": ["yes"],
     "CURLNB_HOME": ["/nowhere/at/all"],
-    "CURLNB_SCHEDULER": ["host", "tcp://host", "tcp://host:port"],
-    "CURLNB_NOTEBOOK": ["/etc/x", "../../x"],
-    "CURLNB_WORKER": ["2"],
+    "CURLNB_SCHEDULER": ["tcp://host"],
+    "CURLNB_NOTEBOOK": ["../../x"],
 }
 
 
@@ -157,11 +143,7 @@ def test_every_variable_that_the_code_reads_is_known_and_no_other():
     ("given", "message"),
     [
         ({"seeds": -1}, "seeds is -1"),
-        ({"seeds": True}, "seeds is True"),
-        ({"seeds": "12"}, "seeds is '12'"),
         ({"seeds": [0.5]}, "seed is 0.5"),
-        ({"seeds": [-1]}, "seed is -1"),
-        ({"workers": -1}, "workers is -1"),
         ({"workers": 1.5}, "workers is 1.5"),
         ({"epochs": -1}, "epochs is -1"),
     ],

@@ -1,9 +1,8 @@
 """One search with one rule for when to stop, which counts ascents."""
 
 import pytest
-import torch
 
-from curlnb.theory.climb import climb, three_classes
+from curlnb.theory.climb import climb
 from curlnb.theory.finite_worlds import pair_losses
 
 SIZE = (3, 4, 2)
@@ -30,10 +29,3 @@ def test_it_goes_on_until_a_larger_budget_gains_nothing_and_counts_ascents():
 def test_it_finds_a_planted_violation_and_keeps_a_true_bound():
     false = climb(lambda w, f: ratio(w, f) - 0.9, SIZE, [50, 100, 200], restarts=8, seed=1)
     assert 0 < false.value <= 0.1 + 1e-9
-
-
-def test_the_world_of_three_classes_is_the_same_everywhere():
-    world, f = three_classes(torch.Generator().manual_seed(0))
-    assert (world.D.shape, f.shape) == ((3, 12), (12, 2))
-    again = three_classes(torch.Generator().manual_seed(0))
-    assert torch.equal(f, again[1])

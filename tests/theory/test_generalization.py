@@ -50,17 +50,6 @@ def test_both_sides_of_lemma_4_equal_sums_written_out_by_hand():
     assert float(mean_classifier_loss(world, f, 3)) == pytest.approx(left, rel=1e-12)
 
 
-def test_the_right_side_is_the_limit_that_debiasing_computes():
-    g = generator()
-    z = torch.nn.functional.normalize(torch.randn(6, 3, generator=g, dtype=torch.float64), dim=1)
-    D = torch.softmax(torch.randn(4, 6, generator=g, dtype=torch.float64), -1)
-    world, temperature = World(torch.full((4,), 0.25, dtype=torch.float64), D), 0.3
-    expected = debiasing.limit_loss(debiasing.anchor_distributions(z, D), 12, temperature)
-    assert torch.allclose(
-        debiased_loss(world, z / math.sqrt(temperature), 12), expected, rtol=1e-12
-    )
-
-
 @pytest.mark.parametrize("K", [2, 3, 4])
 def test_lemma_4_holds_from_k_minus_1_negatives_on_and_not_below(K):
     for scale in (0.1, 1.0, 4.0):
@@ -123,14 +112,6 @@ def test_the_search_finds_a_planted_violation_and_stays_below_the_factor():
     assert 0.99 < found(3, equal) <= 1 + 1e-9
     unequal = generalization.geometric(5, 10.0)
     assert 1.5 < found(100, unequal) <= lemma4_factor(unequal, 100, 4) + 1e-9
-
-
-def test_the_factor_holds_for_unequal_classes():
-    for seed in range(20):
-        world, f = world_and_f(seed, uniform=False, scale=0.5 + seed / 5)
-        for N, K in itertools.product((1, 3, 30), (2, 3, 4)):
-            bound = lemma4_factor(world.rho, N, K) * debiased_loss(world, f, N)
-            assert float(mean_classifier_loss(world, f, K)) <= float(bound) * (1 + 1e-12)
 
 
 def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0():
@@ -255,11 +236,5 @@ def test_bad_input_is_answered_in_one_line():
         mean_classifier_loss(world, f, 5)
     with pytest.raises(ValueError, match="N is 0"):
         debiased_loss(world, f, 0)
-    with pytest.raises(ValueError, match="a row for every point"):
-        debiased_loss(world, f[:3], 2)
-    with pytest.raises(ValueError, match="tau_plus is 1"):
-        debiased_loss(world, f, 2, tau_plus=1.0)
     with pytest.raises(ValueError, match="tasks of 10 among 20 classes"):
         generalization._tasks(20, 10)
-    with pytest.raises(ValueError, match="delta is 1"):
-        generalization.derived_terms(4, 1, 10, 0.1, 0.5, 1.0, delta=1.0)

@@ -1,7 +1,6 @@
-"""Worst-case negatives against loops, sampling and the library; limits and bounds."""
+"""Worst-case negatives against loops and the library; limits and bounds."""
 
 import math
-import random
 
 import pytest
 import torch
@@ -50,20 +49,6 @@ def test_means_and_loss_equal_the_definitions(beta):
         log_mean = hardest_mean(world, u, beta)
         torch.testing.assert_close(log_mean.exp(), torch.tensor(means, dtype=torch.float64))
         assert float(game_loss(world, u, log_mean, 3.0)) == pytest.approx(total, rel=1e-12)
-
-
-def test_the_mean_under_q_beta_minus_agrees_with_rejection_sampling():
-    world, u = world_and_similarities(1)
-    rng, x, beta = random.Random(0), 0, 1.0
-    others = [i for i in range(7) if world.labels[i] != world.labels[x]]
-    kept = []
-    for i in rng.choices(others, [float(world.p[i]) for i in others], k=60_000):
-        # 2 = 1/t is the largest similarity
-        if rng.random() < math.exp(beta * (float(u[x, i]) - 2.0)):
-            kept.append(math.exp(float(u[x, i])))
-    mean = sum(kept) / len(kept)
-    error = math.sqrt(sum((k - mean) ** 2 for k in kept)) / len(kept)
-    assert float(hardest_mean(world, u, beta)[x].exp()) == pytest.approx(mean, abs=4 * error)
 
 
 def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
@@ -158,14 +143,8 @@ def test_no_family_of_distributions_beats_the_supremum():
 
 def test_bad_input_is_named():
     p = torch.full((3,), 1 / 3, dtype=torch.float64)
-    with pytest.raises(ValueError, match="one label"):
-        LabelledWorld(p, torch.zeros(3, dtype=torch.long))
-    with pytest.raises(ValueError, match="do not fit"):
-        LabelledWorld(p, torch.arange(2))
     with pytest.raises(ValueError, match="sum to 1"):
         LabelledWorld(2 * p, torch.arange(3))
     world = LabelledWorld(p, torch.arange(3))
     with pytest.raises(ValueError, match="beta must be at least 0, not -1"):
         hardest_mean(world, torch.eye(3), -1)
-    with pytest.raises(ValueError, match="Q must be positive"):
-        game_loss(world, torch.eye(3), torch.zeros(3), 0)

@@ -43,15 +43,3 @@ def test_a_loss_is_measured_in_a_process_of_its_own_and_takes_few_similarity_mat
     matrix = 4 * (2 * 1024) ** 2
     assert (0.5 if "tile" in name else 2) * matrix < memory < most * matrix
     assert seconds > 0
-
-
-def test_the_table_of_losses_has_ratios_to_cross_entropy_and_tiles_alone_at_large_batches(
-    monkeypatch, capsys
-):
-    monkeypatch.setattr(bench_losses, "measured", lambda name, batch, device: (8e6 + len(name), 2))
-    monkeypatch.setattr("sys.argv", ["bench_losses.py", "1024", "16384"])
-    bench_losses.main()
-    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:]]
-    assert [row[1] for row in rows if row[0] == "| 1,024"] == [*bench_losses.LOSSES]
-    assert all("tile" in row[1] for row in rows if row[0] == "| 16,384")
-    assert all(row[5:] == ["1.00", "1.00 |"] for row in rows)

@@ -71,7 +71,7 @@ def _from_index(archive: str) -> bytes:
             for link in re.findall(r'href\s*=\s*["\']([^"\']+)', listing):
                 url = urllib.parse.urldefrag(urllib.parse.urljoin(page, html.unescape(link))).url
                 wanted = urllib.parse.unquote(url.rpartition("/")[2]) == archive
-                if wanted and url.startswith(("https:", "http:")):
+                if wanted:
                     return _open(_with_login(url, page), settings.get("cert"))
             problems.append(f"{_shown(page)} does not list it")
         except OSError as error:

@@ -63,11 +63,9 @@ def articles(dump: Path) -> Iterator[Article]:
     of other namespaces are left out.
 
     A dump that is cut off gives its complete pages, and an archive that breaks off those before the
-    break; DataError where there is not one page.
+    break.
     """
-    complete = 0
     for page in _pages(dump):
-        complete += 1
         title, text = (
             re.search(pattern, page, re.S)
             for pattern in (r"<title>(.*?)</title>", r"<text[^>]*>(.*?)</text>")
@@ -80,11 +78,6 @@ def articles(dump: Path) -> Iterator[Article]:
         ):
             continue
         yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
-    if not complete:
-        raise DataError(
-            f"{dump.name} holds no complete page: "
-            "it must be a Wikipedia dump (XML, plain, .gz or .bz2)"
-        )
 
 
 def _pages(dump: Path) -> Iterator[str]:
