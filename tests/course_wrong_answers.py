@@ -157,8 +157,8 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         ],
         "blocks_and_pairs": (
             "exchanged",
-            "loss(v.mean(1)).mean(), loss(v).mean()",
-            "loss(v).mean(), loss(v.mean(1)).mean()",
+            "together.mean(), single.mean()",
+            "single.mean(), together.mean()",
         ),
     },
     "2_dcl/3_sampling_bias": {

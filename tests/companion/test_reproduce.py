@@ -413,12 +413,17 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     """One seed more computes one run; the others are adopted, and what is committed of the other
     notebook stays as it is.
     """
-    other = (
-        SMALL.replace('"small"', '"other"')
-        .replace("mine/small", "mine/other")
-        .replace("seeds=2", "seeds=1")
-    )
-    write_notebook(checkout.root / "notebooks" / "other.ipynb", other)
+    here = checkout.root / "notebooks"
+
+    def settings(name: str, seeds: int) -> None:
+        (here / f"{name}.toml").write_text(f"[quick]\nseeds = {seeds}\npause = 0.0\n")
+
+    small = SMALL.replace(", quick=about, gpu=about", "")
+    settings("small", 2)
+    settings("other", 1)
+    write_notebook(here / "small.ipynb", small)
+    other = small.replace('"small"', '"other"').replace("mine/small", "mine/other")
+    write_notebook(here / "other.ipynb", other)
     assert checkout("reproduce").returncode == 0
     assert checkout("reference").returncode == 0
     target, path = (
@@ -430,10 +435,8 @@ def test_a_notebook_is_judged_anew_on_the_committed_runs(checkout):
     files.write_json(target / "provenance.json", before)
     executed = (path.parent / "other.ipynb").read_text()
     shutil.rmtree(checkout.root / "results" / "quick")
-    write_notebook(
-        path,
-        SMALL.replace("seeds=2", "seeds=3") + "\nprint(runs['origin'].tolist())",
-    )
+    settings("small", 3)
+    write_notebook(path, small + "\nprint(runs['origin'].tolist())")
     done = checkout("reference", "notebooks/small.ipynb")
     assert "small: judged anew on the quick reference, to which 1 runs were added" in done.stdout, (
         done.stdout + done.stderr
