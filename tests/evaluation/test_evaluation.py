@@ -466,6 +466,23 @@ class TestReleasedProbe:
         assert {(grad, weight) for _, _, grad, weight in passes} == {(False, 6.0)}
         assert passes[-1][0] is False
 
+    def test_the_last_epoch_is_reported_not_the_best(self):
+        """From the fourth epoch the augmentation shows each class as the other.
+
+        So the best epoch is an earlier one.
+        """
+        calls = 0
+
+        def turns(images: Tensor, g: torch.Generator) -> Tensor:
+            nonlocal calls
+            calls += 1
+            return noisy(images if calls <= 9 else images.transpose(2, 3), g)
+
+        best = self.probe(nn.Flatten(), augment=turns, epochs=3).accuracy
+        calls = 0
+        assert best > 0.9
+        assert self.probe(nn.Flatten(), augment=turns, epochs=20).accuracy < 0.2
+
     def test_seeded_by_its_generator_alone(self):
         """And the global generator is neither read nor moved."""
         torch.manual_seed(1)

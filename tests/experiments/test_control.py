@@ -369,6 +369,20 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     assert reference.recompute(record) == []
 
 
+def test_a_renderer_that_fails_is_named_in_one_line():
+    pytest.importorskip("dm_control")
+    program = "from curlnb.data import control_frames; print(control_frames.problem())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "MUJOCO_GL": "disabled"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no frame can be rendered with MUJOCO_GL=disabled: ")
+    assert len(done.stdout.splitlines()) == 1
+
+
 def test_an_unknown_task_is_named():
     with pytest.raises(
         ValueError, match="task 'cartpole' is unknown; use one of finger spin, cartpole swingup"

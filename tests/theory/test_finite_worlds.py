@@ -95,6 +95,21 @@ def test_contractions_equal_loops_over_every_outcome(kind):
     assert [float(value) for value in got] == pytest.approx(expected, abs=1e-12)
 
 
+def test_intraclass_deviation_equals_loops_over_every_outcome():
+    world, table = random_world(generator(3), 3, 5), normal(5, 2, seed=4)
+    total = 0.0
+    for c in range(3):
+        mean = sum(world.D[c, x] * table[x] for x in range(5))
+        covariance = sum(
+            world.D[c, x] * torch.outer(table[x] - mean, table[x] - mean) for x in range(5)
+        )
+        norm = sum(world.D[c, x] * table[x].norm() for x in range(5))
+        total += world.rho[c] ** 2 * torch.linalg.matrix_norm(covariance, 2).sqrt() * norm
+    assert float(intraclass_deviation(world, table)) == pytest.approx(
+        float(total / (world.rho**2).sum()), abs=1e-12
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_is_a_world_whose_points_are_the_samples(kind):
     """Chunked losses of labelled features equal those of the finite world."""
