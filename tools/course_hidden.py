@@ -35,7 +35,8 @@ for beta_, t_ in ((2.0, 1.0), (3.0, 0.25)):
 assert abs(memory(0.9, 1000, 64) - 10 / 15) < 1e-6, "other numbers"
 """,
     ("4_discrepancies", "yes_or_no"): """
-assert yes_or_no("Yes") is True and yes_or_no("0") is False and yes_or_no("NO") is False, "all words"
+assert yes_or_no("Yes") is True, "all words"
+assert yes_or_no("0") is False and yes_or_no("NO") is False, "all words"
 for word_ in ("", "2", "tru", "yes please"):
     try:
         yes_or_no(word_)

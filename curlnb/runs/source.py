@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 PACKAGE = "curlnb"
 KEEPERS = re.compile(
-    r"curlnb\.(runs\.(?!training$)\w+|data\.(verified|catalogue|contents|download|official_\w+|own_images))"
+    r"curlnb\.(runs\.(?!training$)\w+|"
+    r"data\.(verified|catalogue|contents|download|official_\w+|own_images))"
 )
 _CHECK = re.compile(r"_?(check|require)(_\w+)?")
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}

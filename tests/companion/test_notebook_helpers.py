@@ -1,4 +1,4 @@
-"""What every page uses: settings in a file, checks of exercises, plots of gains, a folded ledger."""
+"""What every page uses: settings in a file, checks of exercises, plots of gains, the ledger."""
 
 import matplotlib.pyplot as plt
 import numpy as np

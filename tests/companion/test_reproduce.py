@@ -59,7 +59,7 @@ def write_notebook(
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with its own notebooks and results; commands run in it as the Makefile runs them."""
+    """A checkout with its own notebooks and results; commands run as the Makefile runs them."""
     write_notebook(tmp_path / "notebooks" / "small.ipynb", SMALL)
 
     def command(

@@ -25,7 +25,7 @@ def texts() -> Texts:
 def one_by_one(
     model: BiGRU, texts: Texts, samples: torch.Tensor, words: int | None = None
 ) -> torch.Tensor:
-    """Last states of `nn.GRU`, a sentence at a time, so that nothing is padded, sorted or packed."""
+    """Last states of `nn.GRU`, a sentence at a time: nothing is padded, sorted or packed."""
     states = []
     for i in samples.tolist():
         tokens = texts.tokens[texts.starts[i] : texts.starts[i + 1]][:words]

@@ -209,7 +209,7 @@ def kernel():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_changed_cell_gives_a_new_run_and_never_an_old_number(kernel, workers):
-    """A loss, a helper two calls deep, a constant, a class's method; in this process and in others."""
+    """A loss, a helper two calls deep, a constant, a method; in this process and in others."""
     changes = {
         "": "4",
         "LIMIT = 10": "22",

@@ -22,7 +22,7 @@ def test_the_pages_say_what_the_references_say():
 
 
 def test_the_figure_draws_what_the_ledger_judges():
-    """The hard loss's lead falls from twenty epochs to sixty by the mean of curlnb/longer-hard-fades."""
+    """The hard loss's lead falls from epoch 20 to 60 by the mean of curlnb/longer-hard-fades."""
     figure = pages.figure()
     curves = [dict(zip(*line.get_data(), strict=True)) for line in figure.axes[0].lines]
     plt.close(figure)
