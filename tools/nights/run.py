@@ -80,12 +80,14 @@ def begun_elsewhere(records: Iterable[Record | None]) -> str:
     return next(iter(made_on - {provenance.machine()["cpu"]}), "")
 
 
-def compute(name: str, family: dict[str, Any], jobs: int) -> None:
+def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> None:
+    """only: the arms to compute; all, if there are none."""
     if reason := why_not(family):
         print(f"{name}: {reason}", flush=True)
         return
     store, experiment = store_of(family), experiment_named(family["experiment"])
     for value, seed, arms in groups(family):
+        arms = {arm: what for arm, what in arms.items() if not only or arm in only}
         label = " ".join(filter(None, [name, value, f"seed {seed}"]))
         found = {arm: store.find(experiment, what, seed) for arm, what in arms.items()}
         if left := [arm for arm, record in found.items() if record is None]:
@@ -114,6 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("family", nargs="*", help="by default all, in their order")
     parser.add_argument("--list", action="store_true", help="count runs, compute none")
+    parser.add_argument("--arms", nargs="+", default=[], help="compute only these, first of all")
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     given, known = parser.parse_args(), families()
     if unknown := [name for name in given.family if name not in known]:
@@ -122,7 +125,7 @@ def main() -> int:
         if given.list:
             print(listed(name, known[name]), flush=True)
         else:
-            compute(name, known[name], given.jobs)
+            compute(name, known[name], given.jobs, given.arms)
     return 0
 
 
