@@ -102,18 +102,18 @@ def gain_panels(
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, **layout)
     legend: dict[str, Any] = {}
     for axis, (title, gains) in zip(axes[0], panels.items(), strict=True):
-        marks = {"published": published.get(title), "independent": independent.get(title)}
-        paired_gains(axis, gains, **marks)
+        stars, bars = published.get(title), independent.get(title)
+        paired_gains(axis, gains, published=stars, independent=bars)
         for at, given in enumerate(gains.values()):
             mean = given[0] if isinstance(given, Interval) else interval(given)[0]
             box = dict(facecolor="white", edgecolor="none", pad=0.5)
-            above = dict(xytext=(0, 8), textcoords="offset points", ha="center", bbox=box)
-            axis.annotate(f"{mean:+.{digits}f}", (mean, at), fontsize=10, **above)
+            above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
+            axis.annotate(f"{mean:+.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
         axis.set_title(title, fontsize=11)
         axis.set(xlabel="points", ylim=(len(gains) - 0.5, -0.6))
         axis.margins(x=0.08)
         if shown := axis.get_legend():
-            legend |= {mark.get_label(): mark for mark in shown.legend_handles if mark}
+            legend |= {str(mark.get_label()): mark for mark in shown.legend_handles if mark}
             shown.remove()
     if legend:
         place: dict[str, Any] = dict(loc="outside upper center", ncols=len(legend))
