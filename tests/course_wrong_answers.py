@@ -123,8 +123,8 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
         "crossing": (
             "linear in n",
-            "(n[i - 1] + part * (n[i] - n[i - 1])).exp().item()",
-            "counts[i - 1] + part.item() * (counts[i] - counts[i - 1])",
+            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
+            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
         ),
         "groups": (
             "chains not followed",
