@@ -112,15 +112,19 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.1_figure2c_loss_tracking": {
         "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
-        "says_something": ("at one bit, too", "bound < 1", "bound <= 1"),
+        "measured": (
+            "variances for deviations",
+            "(signal / (signal + noise)) ** 0.5",
+            "signal / (signal + noise)",
+        ),
         "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
     },
     "1_curl/8.1_label_efficiency": {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
         "crossing": (
             "linear in n",
-            "(n[i - 1] + part * (n[i] - n[i - 1])).exp().item()",
-            "counts[i - 1] + part.item() * (counts[i] - counts[i - 1])",
+            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
+            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
         ),
         "groups": (
             "chains not followed",
