@@ -87,7 +87,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "r**2 * torch.ones(2, 1, 1) *",
             ),
         ],
-        "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
+        "too_many_per_class": ("the square root forgotten", "epsilon**-0.5", "1 / epsilon"),
     },
     "1_curl/6.3_blocks": {
         "leave_one_out": ("n for n - 1", "(len(points) - 1)", "len(points)"),
@@ -350,8 +350,8 @@ TABULATED = {
     ): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
     (
         "1_curl/6.2_too_many_negatives",
-        "balance",
-    ): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
+        "too_many_per_class",
+    ): "return {0.5: 1.7627, 0.1: 2.852, 0.01: 4.7958}.get(epsilon, 1.0)",
     (
         "1_curl/8.1_figure2_negatives_and_data",
         "number_of_points",
