@@ -87,7 +87,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "r**2 * torch.ones(2, 1, 1) *",
             ),
         ],
-        "balance": ("collisions counted among misses", "0.5: 1 - hit - miss", "0.5: 1 - hit"),
+        "too_many_per_class": ("the square root forgotten", "epsilon**-0.5", "1 / epsilon"),
     },
     "1_curl/6.3_blocks": {
         "leave_one_out": ("n for n - 1", "(len(points) - 1)", "len(points)"),
@@ -112,15 +112,19 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.1_figure2c_loss_tracking": {
         "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
-        "says_something": ("at one bit, too", "bound < 1", "bound <= 1"),
+        "measured": (
+            "variances for deviations",
+            "(signal / (signal + noise)) ** 0.5",
+            "signal / (signal + noise)",
+        ),
         "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
     },
     "1_curl/8.1_label_efficiency": {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
         "crossing": (
             "linear in n",
-            "(n[i - 1] + part * (n[i] - n[i - 1])).exp().item()",
-            "counts[i - 1] + part.item() * (counts[i] - counts[i - 1])",
+            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
+            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
         ),
         "groups": (
             "chains not followed",
@@ -346,8 +350,8 @@ TABULATED = {
     ): "return 1 if kind == 'hinge' else np.log2(k + 1) if k <= 10 else 4",
     (
         "1_curl/6.2_too_many_negatives",
-        "balance",
-    ): "return {(20, 5): -0.767986162, (100, 150): -0.082204631}.get((n, k), k - 30)",
+        "too_many_per_class",
+    ): "return {0.5: 1.7627, 0.1: 2.852, 0.01: 4.7958}.get(epsilon, 1.0)",
     (
         "1_curl/8.1_figure2_negatives_and_data",
         "number_of_points",

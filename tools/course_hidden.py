@@ -13,10 +13,10 @@ for tau_plus_, N_ in ((0.02, 7), (0.3, 4), (0.001, 900)):
     ("1_curl/2_framework", "price"): """
 assert abs(2 ** price(37, "logistic") - 38) < 1e-9 and price(37, "hinge") == 1, "other numbers"
 """,
-    ("1_curl/6.2_too_many_negatives", "balance"): """
-for n_, k_ in ((7, 3), (50, 80)):
-    y_, w_ = (1 - 0.5 / n_) ** k_, (1 - 1 / n_) ** k_
-    assert abs(balance(n_, k_) - (0.5 - y_ - 0.5 * w_)) < 1e-9, "other numbers"
+    ("1_curl/6.2_too_many_negatives", "too_many_per_class"): """
+for epsilon_ in (0.3, 0.04):
+    want_ = 2 * math.log(1 + 1 / math.sqrt(epsilon_))
+    assert abs(too_many_per_class(epsilon_) - want_) < 1e-3, "other numbers"
 """,
     ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): """
 for M_, b_, k_ in ((7, 3, 5), (11, 1, 9)):

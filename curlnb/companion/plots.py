@@ -5,10 +5,12 @@ their gap.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from curlnb.companion.statistics import t_interval
@@ -79,6 +81,44 @@ def paired_gains(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks)
         )
         axis.legend(handles=marks, frameon=False, **place)
+
+
+def gain_panels(
+    panels: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    published: Mapping[str, Mapping[str, float]] | None = None,
+    independent: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+    size: tuple[float, float] = (12, 4.2),
+    digits: int = 1,
+    **layout: Any,
+) -> Figure:
+    """Panels of `paired_gains` side by side by title, the mean written above each point, and one
+    legend over all.
+
+    panels, published, independent: by title what `paired_gains` takes. layout: of `plt.subplots`,
+    such as sharex=True.
+    """
+    published, independent = published or {}, independent or {}
+    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, **layout)
+    legend: dict[str, Any] = {}
+    for axis, (title, gains) in zip(axes[0], panels.items(), strict=True):
+        stars, bars = published.get(title), independent.get(title)
+        paired_gains(axis, gains, published=stars, independent=bars)
+        for at, given in enumerate(gains.values()):
+            mean = given[0] if isinstance(given, Interval) else interval(given)[0]
+            box = dict(facecolor="white", edgecolor="none", pad=0.5)
+            above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
+            axis.annotate(f"{mean:+.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
+        axis.set_title(title, fontsize=11)
+        axis.set(xlabel="points", ylim=(len(gains) - 0.5, -0.6))
+        axis.margins(x=0.08)
+        if shown := axis.get_legend():
+            legend |= {str(mark.get_label()): mark for mark in shown.legend_handles if mark}
+            shown.remove()
+    if legend:
+        place: dict[str, Any] = dict(loc="outside upper center", ncols=len(legend))
+        figure.legend(handles=[*legend.values()], frameon=False, **place)
+    return figure
 
 
 class Interval(tuple[float, float, float]):

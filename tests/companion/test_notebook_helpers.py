@@ -184,6 +184,19 @@ def test_paired_gains_draws_mean_interval_and_the_marks_of_others(axis):
     assert first > last, "the first arm stands on top"
 
 
+def test_panels_of_gains_write_each_mean_and_have_one_legend_with_all_marks():
+    panels = {"gains": {"hard": [1.0, 2.0, 3.0]}, "losses": {"hard": [-1.0, -2.0, -3.0]}}
+    figure = plots.gain_panels(panels, published={"losses": {"hard": 4.26}}, sharey=True)
+    written = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert written == ["+2.0", "-2.0"]
+    assert [axis.get_title() for axis in figure.axes] == ["gains", "losses"]
+    assert [axis.get_legend() for axis in figure.axes] == [None, None]
+    (legend,) = figure.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == ["here, 95% interval", "the paper"]
+    plt.close(figure)
+
+
 def test_a_curve_and_its_gap_are_paired_by_seed():
     rows = [
         {"N": N, "seed": seed, "arm": arm, "accuracy": seed + N * (1 if arm == "hard" else 0.5)}
