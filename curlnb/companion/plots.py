@@ -131,6 +131,18 @@ def interval(differences: Sequence[float]) -> Interval:
     return Interval(t_interval(x) if len(x) > 1 else (float(x.mean()),) * 3)
 
 
+def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> tuple[float, float]:
+    """Treatment minus control against a number, the first level of the index: means over the seeds
+    with 95% intervals. shift: a factor on that number, so that arms do not cover each other.
+    Returns the last point.
+    """
+    found = differences.dropna().groupby(level=0).apply(interval)
+    x, (middle, low, high) = found.index * shift, np.array(found.tolist()).T
+    ends = [middle - low, high - middle]
+    axis.errorbar(x, middle, ends, marker="o", color=colour(arm), capsize=3)
+    return x[-1], middle[-1]
+
+
 def curve_and_gap(
     axes: Sequence[Axes], runs: pd.DataFrame, x: str, y: str, arm: str, control: str
 ) -> None:
@@ -148,10 +160,7 @@ def curve_and_gap(
         last[name] = mean.iloc[-1]
         if name == control:
             continue
-        gap = (wide[name] - wide[control]).dropna().groupby(level=0).apply(interval)
-        middle, low, high = np.array(gap.tolist()).T
-        ends = [middle - low, high - middle]
-        axes[1].errorbar(gap.index, middle, ends, marker="o", color=colour(name), capsize=3)
+        gap(axes[1], wide[name] - wide[control], name)
     axes[1].axhline(0, color=QUIET, linewidth=1)
     axes[0].set(xlabel=x, ylabel=y)
     axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")

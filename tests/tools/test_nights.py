@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import re
+import sys
 
 import pytest
 
@@ -144,3 +145,10 @@ def test_a_family_in_bf16_is_left_to_a_processor_that_has_it(monkeypatch):
     monkeypatch.setattr(run.devices, "admitted", lambda *_: ("float32", False, ""))
     assert run.why_not({"common": {}}) == ""
     assert "lacks" in run.why_not({"common": {"precision": "bf16"}})
+
+
+def test_an_arm_that_no_chosen_family_has_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run.py", "classes", "--arms", "biased", "baised"])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert "there is no arm 'baised' in classes" in capsys.readouterr().err

@@ -116,12 +116,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("family", nargs="*", help="by default all, in their order")
     parser.add_argument("--list", action="store_true", help="count runs, compute none")
-    parser.add_argument("--arms", nargs="+", default=[], help="compute only these, first of all")
+    parser.add_argument("--arms", nargs="+", default=[], help="compute these alone")
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     given, known = parser.parse_args(), families()
     if unknown := [name for name in given.family if name not in known]:
         parser.error(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
-    for name in given.family or known:
+    chosen = given.family or list(known)
+    there = {arm for name in chosen for arm in known[name]["arms"]}
+    if unknown := [arm for arm in given.arms if arm not in there]:
+        parser.error(f"there is no arm {unknown[0]!r} in {', '.join(chosen)}")
+    for name in chosen:
         if given.list:
             print(listed(name, known[name]), flush=True)
         else:
