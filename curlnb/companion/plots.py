@@ -136,8 +136,8 @@ def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> 
     with 95% intervals. shift: a factor on that number, so that arms do not cover each other.
     Returns the last point.
     """
-    found = differences.dropna().groupby(level=0).apply(interval)
-    x, (middle, low, high) = found.index * shift, np.array(found.tolist()).T
+    found = {x: interval(each) for x, each in differences.dropna().groupby(level=0)}
+    x, (middle, low, high) = np.array([*found]) * shift, np.array([*found.values()]).T
     ends = [middle - low, high - middle]
     axis.errorbar(x, middle, ends, marker="o", color=colour(arm), capsize=3)
     return x[-1], middle[-1]
