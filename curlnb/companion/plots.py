@@ -136,7 +136,7 @@ def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> 
     with 95% intervals. shift: a factor on that number, so that arms do not cover each other.
     Returns the last point.
     """
-    found = {x: interval(each) for x, each in differences.dropna().groupby(level=0)}
+    found = {x: interval(each.tolist()) for x, each in differences.dropna().groupby(level=0)}
     x, (middle, low, high) = np.array([*found]) * shift, np.array([*found.values()]).T
     ends = [middle - low, high - middle]
     axis.errorbar(x, middle, ends, marker="o", color=colour(arm), capsize=3)
