@@ -41,7 +41,7 @@ def test_no_line_of_a_paragraph_begins_like_a_list(path: Path) -> None:
     broken = [
         line
         for first, *others in (paragraph.split("\n") for paragraph in paragraphs)
-        if not ITEM.match(first.lstrip())
+        if not ITEM.match(first) and not first.startswith(" ")
         for line in others
         if ITEM.match(line)
     ]
