@@ -102,7 +102,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "leading_gap": ("nats for bits", "8 * b * math.log(2)", "8 * b"),
     },
     "1_curl/8.1_figure2_negatives_and_data": {
-        "number_of_points": ("the block itself not counted", "b * (k + 1)", "b * k"),
         "collision_of": (
             "one chance for all classes",
             "(rho * (1 - (1 - rho) ** k)).sum()",
@@ -352,10 +351,6 @@ TABULATED = {
         "1_curl/6.2_too_many_negatives",
         "too_many_per_class",
     ): "return {0.5: 1.7627, 0.1: 2.852, 0.01: 4.7958}.get(epsilon, 1.0)",
-    (
-        "1_curl/8.1_figure2_negatives_and_data",
-        "number_of_points",
-    ): "return 1000 if reused else 5000 if M == 500 else 1800",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
     ("3_hcl/C.1_figure6_moco", "memory"): "return 1000 / 390 if batch == 128 else 25.6",
