@@ -186,7 +186,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "noise": ("the prior not squared", "tau_plus**2", "tau_plus"),
-        "same_cost": ("M views for M + 1", "(M + 1)", "M"),
+        "two_by_two": ("a sum for a mean", ") / 2", ")"),
     },
     "2_dcl/5.1_figure5_tsne": {
         "cka": ("not centred", "x - x.mean(0), y - y.mean(0)", "x, y"),
