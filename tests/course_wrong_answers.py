@@ -132,13 +132,20 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         ),
     },
     "1_curl/8.1_table1_images": {
-        "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
+        "nearest_as_layer": [
+            ("the half forgotten", " / 2", ""),
+            ("the length for its square", "mu.square().sum(1)", "mu.norm(dim=1)"),
+        ],
+        "share_won": (
+            "with replacement",
+            "math.comb(r, k - 1) / math.comb(C - 1, k - 1)",
+            "(r / (C - 1)) ** (k - 1)",
+        ),
         "means_of_few": (
             "always the first points",
             "own[torch.randperm(len(own), generator=generator)[:n]]",
             "own[:n]",
         ),
-        "loss_at_scale": [("c for its square", "-(c**2)", "-c"), ("not the mean", ".mean()", "")],
     },
     "1_curl/8.1_table1_wikipedia": {
         "avg2_of": (
@@ -186,7 +193,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "noise": ("the prior not squared", "tau_plus**2", "tau_plus"),
-        "same_cost": ("M views for M + 1", "(M + 1)", "M"),
+        "two_by_two": ("a sum for a mean", ") / 2", ")"),
     },
     "2_dcl/5.1_figure5_tsne": {
         "cka": ("not centred", "x - x.mean(0), y - y.mean(0)", "x, y"),
