@@ -26,8 +26,6 @@ from curlnb.runs import environment, provenance
 NOTEBOOKS = notebooks.find()
 NAMES = [notebooks.name_of(path) for path in NOTEBOOKS]
 HERE = Path(__file__).parent.parent
-RETOLD = [path for path in NOTEBOOKS if profiles.file_of(path).exists()]
-"""Pages in the form of CONTRIBUTING, *A page*: their settings are in a file beside them."""
 
 
 def cells_of(path: Path) -> list[dict]:
@@ -40,7 +38,7 @@ class TestForm:
         tagged = [
             cell for cell in cells_of(path) if "parameters" in cell["metadata"].get("tags", [])
         ]
-        parameters = 'profile = "quick"\nseed = 0' + "\nchange = {}" * (path in RETOLD)
+        parameters = 'profile = "quick"\nseed = 0\nchange = {}'
         assert ["".join(cell["source"]).strip() for cell in tagged] == [parameters]
 
     def test_it_is_committed_executed_from_top_to_bottom_without_error_or_stderr(self, path):
@@ -57,10 +55,7 @@ class TestForm:
         text = "\n".join(notebooks.sources(path, "markdown"))
         headings = [heading.strip().lower() for heading in re.findall(r"^##? (.*)$", text, re.M)]
         assert "".join(cells_of(path)[0]["source"]).startswith("# ")
-        if path in RETOLD:
-            assert headings[-1] == "compute"
-        else:
-            assert headings[-3:] == ["claims", "compute", "exercises"]
+        assert headings[-1] == "compute"
 
     def test_checked_cells_print_plain_text_only(self, path):
         for cell in cells_of(path):
@@ -146,14 +141,12 @@ class TestLesson:
             for tag in ("exercise", "solution", "check")
             if tag in tags
         ]
-        one = ["exercise", "solution", "check"]
-        if path in RETOLD:
-            one = ["exercise", "check", "solution"]
+        one = ["exercise", "check", "solution"]
         assert order == one * (len(order) // 3)
         assert 2 <= len(order) // 3 <= 4
 
 
-@pytest.mark.parametrize("path", RETOLD, ids=notebooks.name_of)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=notebooks.name_of)
 class TestPage:
     """One page, one story: a lesson that can be read at a sitting, then the referee's part."""
 
@@ -225,47 +218,22 @@ def profiles_of(path: Path) -> list[str]:
     ]
 
 
-def calls_and_comparisons(path: Path) -> list[ast.Call | ast.Compare]:
-    found = []
-    for source in notebooks.sources(path):
-        with contextlib.suppress(SyntaxError):  # a cell with a magic, say
-            found += [
-                node
-                for node in ast.walk(ast.parse(source))
-                if isinstance(node, ast.Call | ast.Compare)
-            ]
-    return found
-
-
 def asks_for_its_profile(path: Path) -> bool:
     """Whether the code branches on the profile's name, so that profiles with the same settings
     differ all the same.
     """
-    compared = [node for node in calls_and_comparisons(path) if isinstance(node, ast.Compare)]
+    nodes = [node for source in notebooks.sources(path) for node in ast.walk(ast.parse(source))]
     return any(
         isinstance(part, ast.Name | ast.Attribute) and "profile" in ast.unparse(part)
-        for node in compared
+        for node in nodes
+        if isinstance(node, ast.Compare)
         for part in ast.walk(node)
     )
 
 
 def dry_settings(path: Path) -> set[str]:
     """The names of the settings that a dry run replaces."""
-    if path in RETOLD:
-        return set(profiles.read(profiles.file_of(path))[1])
-    words = [
-        word
-        for node in calls_and_comparisons(path)
-        if isinstance(node, ast.Call)
-        for word in node.keywords
-        if word.arg == "dry"
-    ]
-    return {
-        setting.arg
-        for word in words
-        for setting in getattr(word.value, "keywords", ())
-        if setting.arg
-    }
+    return set(profiles.read(profiles.file_of(path))[1])
 
 
 DRY = [
@@ -331,19 +299,15 @@ def test_every_profile_runs_dry(path, profile, dry_results, monkeypatch):
                 for answer in (stub, *wrong(name, exercise.function, exercise.solution)):
                     with pytest.raises(AssertionError, match=r"\w"):  # with a message that helps
                         answered(answer, exercise.graded, space)
-                if path in RETOLD:
-                    says_what_is_wrong(
-                        exercise, wrong(name, exercise.function, exercise.solution), space
-                    )
+                says_what_is_wrong(
+                    exercise, wrong(name, exercise.function, exercise.solution), space
+                )
                 if known := TABULATED.get((name, exercise.function)):
                     table = f"{stub.rstrip().removesuffix('...').rstrip()}\n    {known}"
                     answered(table, exercise.graded, space)
                     with pytest.raises((AssertionError, KeyError)):
                         answered(table, exercise.whole_check, space)
-                if path in RETOLD:  # whose solution has another name, and comes later
-                    answered(exercise.solution, exercise.whole_check, space)
-                else:
-                    code = compile(exercise.whole_check, str(path), "exec")
+                answered(exercise.solution, exercise.whole_check, space)
             if "exercise" in tags:
                 stub = source
             exec(code, space)

@@ -1,5 +1,6 @@
 """Numbers in prose are those of the committed rows that they name, and planted errors are found."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -28,6 +29,23 @@ def text_of(path: Path) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
 def test_numbers_are_those_of_the_rows_that_they_name(path: Path) -> None:
     assert faults(text_of(path)) == []
+
+
+ITEM = re.compile(r"([-+*>]|\d+[.)]|#+) ")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
+def test_no_line_of_a_paragraph_begins_like_a_list(path: Path) -> None:
+    """Where a formula breaks before its plus, the site would show a bullet."""
+    paragraphs = re.split(r"\n\s*\n", re.sub(r"```.*?```", "\n\n", text_of(path), flags=re.S))
+    broken = [
+        line
+        for first, *others in (paragraph.split("\n") for paragraph in paragraphs)
+        if not ITEM.match(first) and not first.startswith(" ")
+        for line in others
+        if ITEM.match(line)
+    ]
+    assert broken == []
 
 
 RIGHT = (

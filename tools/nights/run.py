@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from curlnb.companion.reference import experiment_named
 from curlnb.runs import devices, provenance
-from curlnb.runs.store import Record, Store, default_store
+from curlnb.runs.store import Record, default_store
 from curlnb.runs.sweep import sweep
 
 FAMILIES = Path(__file__).with_name("families.toml")
@@ -61,12 +61,6 @@ def groups(family: dict[str, Any]) -> list[Group]:
     return found
 
 
-def store_of(family: dict[str, Any]) -> Store:
-    """The night's, which adopts committed runs unless the family is to be computed anew."""
-    store = default_store("night")
-    return Store(store.root) if family.get("anew") else store
-
-
 def why_not(family: dict[str, Any]) -> str:
     """Why this machine computes none of the family."""
     wanted = family["common"].get("precision", "float32")
@@ -85,7 +79,7 @@ def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> No
     if reason := why_not(family):
         print(f"{name}: {reason}", flush=True)
         return
-    store, experiment = store_of(family), experiment_named(family["experiment"])
+    store, experiment = default_store("night"), experiment_named(family["experiment"])
     for value, seed, arms in groups(family):
         arms = {arm: what for arm, what in arms.items() if not only or arm in only}
         label = " ".join(filter(None, [name, value, f"seed {seed}"]))
@@ -105,7 +99,7 @@ def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> No
 
 
 def listed(name: str, family: dict[str, Any]) -> str:
-    store, experiment = store_of(family), experiment_named(family["experiment"])
+    store, experiment = default_store("night"), experiment_named(family["experiment"])
     runs = [(what, group.seed) for group in groups(family) for what in group.arms.values()]
     left = sum(store.find(experiment, what, seed) is None for what, seed in runs)
     hours = left * family["minutes"] / 60
