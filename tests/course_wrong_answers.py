@@ -72,9 +72,9 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/6.1_many_negatives": {
         "affordable": ("not divided by 1 - tau_k", " / (1 - 1 / C) ** (k + 1)", ""),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
-        "sharper": [
-            ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
-            ("tau_1 for tau_k", "c.none / c.distinct", "(1 - c.tau) / c.distinct"),
+        "anchor_share": [
+            ("not normalised", "joint / joint.sum()", "joint"),
+            ("the anchor's own probability forgotten", "rho * (1 - rho) ** k", "(1 - rho) ** k"),
         ],
     },
     "1_curl/6.2_too_many_negatives": {
@@ -193,7 +193,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "noise": ("the prior not squared", "tau_plus**2", "tau_plus"),
-        "same_cost": ("M views for M + 1", "(M + 1)", "M"),
+        "two_by_two": ("a sum for a mean", ") / 2", ")"),
     },
     "2_dcl/5.1_figure5_tsne": {
         "cka": ("not centred", "x - x.mean(0), y - y.mean(0)", "x, y"),
