@@ -119,11 +119,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "1_curl/8.1_label_efficiency": {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
-        "crossing": (
-            "linear in n",
-            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
-            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
-        ),
         "groups": (
             "chains not followed",
             "if torch.equal(new, number):\n            return number",
