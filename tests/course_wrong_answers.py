@@ -216,10 +216,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "x.mean(1)[:, None, None] > y.mean(1)[:, None]",
             ),
         ],
-        "other_episodes": [
-            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
-            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
-        ],
     },
     "2_dcl/6_generalization": {
         "constant_sides": ("the positive itself forgotten", "math.log(1 + N)", "math.log(N)"),
