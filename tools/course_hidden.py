@@ -18,11 +18,6 @@ for epsilon_ in (0.3, 0.04):
     want_ = 2 * math.log(1 + 1 / math.sqrt(epsilon_))
     assert abs(too_many_per_class(epsilon_) - want_) < 1e-3, "other numbers"
 """,
-    ("1_curl/8.1_figure2_negatives_and_data", "number_of_points"): """
-for M_, b_, k_ in ((7, 3, 5), (11, 1, 9)):
-    assert number_of_points(M_, b_, k_, True) == M_ * b_, "other numbers"
-    assert number_of_points(M_, b_, k_, False) == M_ * b_ * (k_ + 1), "other numbers"
-""",
     ("1_curl/8.1_figure2c_loss_tracking", "needed"): """
 for target_, tau_ in ((0.3, 0.25), (1.2, 0.01)):
     assert abs((needed(target_, tau_) - tau_) / (1 - tau_) - target_) < 1e-9, "other numbers"
