@@ -72,9 +72,9 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/6.1_many_negatives": {
         "affordable": ("not divided by 1 - tau_k", " / (1 - 1 / C) ** (k + 1)", ""),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
-        "sharper": [
-            ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
-            ("tau_1 for tau_k", "c.none / c.distinct", "(1 - c.tau) / c.distinct"),
+        "anchor_share": [
+            ("not normalised", "joint / joint.sum()", "joint"),
+            ("the anchor's own probability forgotten", "rho * (1 - rho) ** k", "(1 - rho) ** k"),
         ],
     },
     "1_curl/6.2_too_many_negatives": {
@@ -221,10 +221,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "x[:, None] > y[None]",
                 "x.mean(1)[:, None, None] > y.mean(1)[:, None]",
             ),
-        ],
-        "other_episodes": [
-            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
-            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
         ],
     },
     "2_dcl/6_generalization": {
