@@ -72,9 +72,9 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/6.1_many_negatives": {
         "affordable": ("not divided by 1 - tau_k", " / (1 - 1 / C) ** (k + 1)", ""),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
-        "sharper": [
-            ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
-            ("tau_1 for tau_k", "c.none / c.distinct", "(1 - c.tau) / c.distinct"),
+        "anchor_share": [
+            ("not normalised", "joint / joint.sum()", "joint"),
+            ("the anchor's own probability forgotten", "rho * (1 - rho) ** k", "(1 - rho) ** k"),
         ],
     },
     "1_curl/6.2_too_many_negatives": {
@@ -126,13 +126,20 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         ),
     },
     "1_curl/8.1_table1_images": {
-        "of_constant": ("TOP-1 before TOP-5", "5 / C, 1 / C", "1 / C, 5 / C"),
+        "nearest_as_layer": [
+            ("the half forgotten", " / 2", ""),
+            ("the length for its square", "mu.square().sum(1)", "mu.norm(dim=1)"),
+        ],
+        "share_won": (
+            "with replacement",
+            "math.comb(r, k - 1) / math.comb(C - 1, k - 1)",
+            "(r / (C - 1)) ** (k - 1)",
+        ),
         "means_of_few": (
             "always the first points",
             "own[torch.randperm(len(own), generator=generator)[:n]]",
             "own[:n]",
         ),
-        "loss_at_scale": [("c for its square", "-(c**2)", "-c"), ("not the mean", ".mean()", "")],
     },
     "1_curl/8.1_table1_wikipedia": {
         "avg2_of": (
@@ -180,7 +187,7 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             ("the floor forgotten", ".clamp_min(torch.tensor(-1 / t).exp())", ""),
         ],
         "noise": ("the prior not squared", "tau_plus**2", "tau_plus"),
-        "same_cost": ("M views for M + 1", "(M + 1)", "M"),
+        "two_by_two": ("a sum for a mean", ") / 2", ")"),
     },
     "2_dcl/5.1_figure5_tsne": {
         "cka": ("not centred", "x - x.mean(0), y - y.mean(0)", "x, y"),
@@ -208,10 +215,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "x[:, None] > y[None]",
                 "x.mean(1)[:, None, None] > y.mean(1)[:, None]",
             ),
-        ],
-        "other_episodes": [
-            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
-            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
         ],
     },
     "2_dcl/6_generalization": {
