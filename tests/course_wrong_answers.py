@@ -72,9 +72,9 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     "1_curl/6.1_many_negatives": {
         "affordable": ("not divided by 1 - tau_k", " / (1 - 1 / C) ** (k + 1)", ""),
         "floor_of": ("natural logarithm", "math.log2(1 + i)", "math.log(1 + i)"),
-        "sharper": [
-            ("1 - tau_k forgotten", "c.none / c.distinct", "1 / c.distinct"),
-            ("tau_1 for tau_k", "c.none / c.distinct", "(1 - c.tau) / c.distinct"),
+        "anchor_share": [
+            ("not normalised", "joint / joint.sum()", "joint"),
+            ("the anchor's own probability forgotten", "rho * (1 - rho) ** k", "(1 - rho) ** k"),
         ],
     },
     "1_curl/6.2_too_many_negatives": {
@@ -110,21 +110,15 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "different": ("repetitions ignored", "n * (1 - (1 - 1 / n) ** k)", "min(n, k)"),
     },
     "1_curl/8.1_figure2c_loss_tracking": {
-        "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
+        "by_chance": ("n for n - 1", "(n - 1) ** -0.5", "n**-0.5"),
         "measured": (
             "variances for deviations",
             "(signal / (signal + noise)) ** 0.5",
             "signal / (signal + noise)",
         ),
-        "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
     },
     "1_curl/8.1_label_efficiency": {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
-        "crossing": (
-            "linear in n",
-            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
-            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
-        ),
         "groups": (
             "chains not followed",
             "if torch.equal(new, number):\n            return number",
@@ -221,10 +215,6 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
                 "x[:, None] > y[None]",
                 "x.mean(1)[:, None, None] > y.mean(1)[:, None]",
             ),
-        ],
-        "other_episodes": [
-            ("a sum for N times the mean", " / away.sum(1) * (len(q) - 1)", ""),
-            ("W forgotten", "q @ W @ keys.T", "q @ keys.T"),
         ],
     },
     "2_dcl/6_generalization": {
@@ -358,7 +348,6 @@ TABULATED = {
         "1_curl/6.2_too_many_negatives",
         "too_many_per_class",
     ): "return {0.5: 1.7627, 0.1: 2.852, 0.01: 4.7958}.get(epsilon, 1.0)",
-    ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
     ("3_hcl/C.1_figure6_moco", "memory"): "return 1000 / 390 if batch == 128 else 25.6",
     (
