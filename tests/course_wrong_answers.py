@@ -110,21 +110,15 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
         "different": ("repetitions ignored", "n * (1 - (1 - 1 / n) ** k)", "min(n, k)"),
     },
     "1_curl/8.1_figure2c_loss_tracking": {
-        "needed": ("not multiplied by 1 - tau", "(1 - tau) * target", "target"),
+        "by_chance": ("n for n - 1", "(n - 1) ** -0.5", "n**-0.5"),
         "measured": (
             "variances for deviations",
             "(signal / (signal + noise)) ** 0.5",
             "signal / (signal + noise)",
         ),
-        "levels_and_changes": ("levels for changes", "np.diff(one), np.diff(other)", "one, other"),
     },
     "1_curl/8.1_label_efficiency": {
         "squared_error": ("one dimension for d", "d * sigma**2 / n", "sigma**2 / n"),
-        "crossing": (
-            "linear in n",
-            "math.exp(n[i - 1] + part * (n[i] - n[i - 1]))",
-            "counts[i - 1] + part * (counts[i] - counts[i - 1])",
-        ),
         "groups": (
             "chains not followed",
             "if torch.equal(new, number):\n            return number",
@@ -354,7 +348,6 @@ TABULATED = {
         "1_curl/6.2_too_many_negatives",
         "too_many_per_class",
     ): "return {0.5: 1.7627, 0.1: 2.852, 0.01: 4.7958}.get(epsilon, 1.0)",
-    ("1_curl/8.1_figure2c_loss_tracking", "needed"): "return 0.55 if target == 0.5 else 0.1",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): "return 1 if beta == 0 else math.exp(4)",
     ("3_hcl/C.1_figure6_moco", "memory"): "return 1000 / 390 if batch == 128 else 25.6",
     (

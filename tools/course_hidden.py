@@ -18,10 +18,6 @@ for epsilon_ in (0.3, 0.04):
     want_ = 2 * math.log(1 + 1 / math.sqrt(epsilon_))
     assert abs(too_many_per_class(epsilon_) - want_) < 1e-3, "other numbers"
 """,
-    ("1_curl/8.1_figure2c_loss_tracking", "needed"): """
-for target_, tau_ in ((0.3, 0.25), (1.2, 0.01)):
-    assert abs((needed(target_, tau_) - tau_) / (1 - tau_) - target_) < 1e-9, "other numbers"
-""",
     ("3_hcl/6.1_figure4_hardness", "extreme_ratio"): """
 for beta_, t_ in ((2.0, 1.0), (3.0, 0.25)):
     assert abs(extreme_ratio(beta_, t_) / math.exp(2 * beta_ / t_) - 1) < 1e-9, "other numbers"
