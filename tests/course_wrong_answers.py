@@ -310,11 +310,10 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
             "return (place + len(new)) % len(keys)",
             "return place + len(new)",
         ),
-        "mix": (
-            "not of length one",
-            "normalize(torch.lerp(draw(), draw(), a), dim=2)",
-            "torch.lerp(draw(), draw(), a)",
-        ),
+        "masked_loss": [
+            ("the own keys counted in K", "others.sum(1) * g", "len(owner) * g"),
+            ("the own keys left in g", "weights = others * ", "weights = "),
+        ],
     },
     "4_discrepancies": {
         "yes_or_no": [
