@@ -280,8 +280,14 @@ WRONG: dict[str, dict[str, Mistake | list[Mistake]]] = {
     },
     "3_hcl/6.1_figure4_hardness": {
         "extreme_ratio": ("similarities from 0 to 1", "2 * beta / t", "beta / t"),
-        "breaks_at": ("beta left out", " / beta", ""),
-        "staircase": ("epochs counted from 0", "np.arange(1, epochs + 1)", "np.arange(epochs)"),
+        "false_share": [
+            ("forgotten temperature", "beta * gap / t", "beta * gap"),
+            ("not divided by all the weight", " / (false + 1 - tau)", ""),
+        ],
+        "gap_of_gains": [
+            ("the gains added", " - (true_0", " + (true_0"),
+            ("the pairs of seeds broken", "(true_6 - view_6)", "(true_6 - view_6[::-1])"),
+        ],
     },
     "3_hcl/6.2_figure5_false_negatives": {
         "exact_auc": ("ties lost", " + (gaps == 0).double().mean() / 2", ""),
