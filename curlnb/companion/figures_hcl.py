@@ -167,7 +167,8 @@ def molecule(axis: Axes, graph: Graphs) -> None:
     for a, b in graph.edges.T.tolist():
         axis.plot(*place[[a, b]].T, color=plots.QUIET, linewidth=1.2, zorder=1)
     colours = [f"C{kind}" for kind in graph.x.argmax(1).tolist()]
-    axis.scatter(*place.T, s=70, c=colours, edgecolor="white", zorder=2)
+    x, y = place.T
+    axis.scatter(x, y, s=70, c=colours, edgecolor="white", zorder=2)
     axis.margins(0.15)
     axis.set_aspect("equal", adjustable="datalim")
     axis.axis("off")
