@@ -8,14 +8,12 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from curlnb.companion import plots
 from curlnb.companion.figures import COLOURS, RED
 from curlnb.data.datasets import Dataset
-from curlnb.data.graphs import Graphs
 
 SHADES = {"same": "0.1", "different": "0.6"}  # of pairs of one label and of two
 
@@ -124,51 +122,3 @@ def negatives_of_anchors(
             va="center",
         )
     return figure
-
-
-def molecules_and_scores(part: Graphs, scores: Tensor, count: int = 6) -> Figure:
-    """The first `count` graphs of a batch, nodes coloured by their kind, and beside them the scores
-    [nodes, graphs] of these nodes and graphs, a node's own graph framed.
-    """
-    figure = plt.figure(figsize=(11.5, 3.9))
-    grid = figure.add_gridspec(2, count // 2 + 1, width_ratios=[1] * (count // 2) + [2.2])
-    for at in range(count):
-        axis = figure.add_subplot(grid[at // (count // 2), at % (count // 2)])
-        molecule(axis, part.subset(torch.tensor([at], device=part.labels.device)))
-        axis.set_title(f"graph {at}", fontsize="medium")
-    axis = figure.add_subplot(grid[:, -1])
-    shown = scores[part.batch < count][:, :count].cpu()
-    limit = float(shown.abs().max())
-    look: dict[str, Any] = dict(cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-    picture = axis.imshow(shown, interpolation="nearest", **look)
-    figure.colorbar(picture, ax=axis, label="score $T$")
-    start = 0
-    for at, size in enumerate(torch.bincount(part.batch)[:count].tolist()):
-        frame: dict[str, Any] = dict(fill=False, linewidth=2, edgecolor="black", clip_on=False)
-        axis.add_patch(plt.Rectangle((at - 0.5, start - 0.5), 1, size, **frame))
-        start += size
-    axis.set(xlabel="graph", ylabel="node", title="Framed: a node's own graph")
-    axis.grid(visible=False)
-    return figure
-
-
-def molecule(axis: Axes, graph: Graphs) -> None:
-    """A single graph, its nodes placed by multidimensional scaling of the lengths of paths, and
-    coloured by their kind.
-    """
-    nodes = len(graph.x)
-    path = torch.full((nodes, nodes), 99.0).fill_diagonal_(0)
-    path[graph.edges[0].cpu(), graph.edges[1].cpu()] = 1
-    for via in range(nodes):
-        path = torch.minimum(path, path[:, via, None] + path[via])
-    centre = torch.eye(nodes) - 1 / nodes
-    size, axes = torch.linalg.eigh(-centre @ path.square() @ centre)
-    place = (axes * size.clamp_min(0).sqrt())[:, -2:]
-    for a, b in graph.edges.T.tolist():
-        axis.plot(*place[[a, b]].T, color=plots.QUIET, linewidth=1.2, zorder=1)
-    colours = [f"C{kind}" for kind in graph.x.argmax(1).tolist()]
-    x, y = place.T
-    axis.scatter(x, y, s=70, c=colours, edgecolor="white", zorder=2)
-    axis.margins(0.15)
-    axis.set_aspect("equal", adjustable="datalim")
-    axis.axis("off")

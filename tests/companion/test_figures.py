@@ -8,7 +8,6 @@ from matplotlib.colors import to_rgba
 
 from curlnb.companion import figures, figures_hcl
 from curlnb.companion.statistics import slope_per_doubling
-from curlnb.data.graphs import Graphs
 from curlnb.data.images import Dataset
 
 
@@ -96,19 +95,3 @@ def test_differences_are_said_with_their_sign_and_interval():
     assert figures.signed(pd.Series([1.0, 2.0, 3.0])) == "+2.00 [-0.48, +4.48]"
     assert figures.signed(pd.Series([-1.25]), digits=1) == "-1.2"
     assert figures.signed(pd.Series(dtype=float)) == ""
-
-
-def test_each_node_stands_beside_its_bonds_and_its_own_graph_is_framed():
-    ring, chain = [[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]], [[3, 4, 4, 5], [4, 3, 5, 4]]
-    edges = torch.cat([torch.tensor(ring), torch.tensor(chain)], 1)
-    batch, labels = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1])
-    part = Graphs("made", torch.eye(6), edges, batch, labels, 2, "made", stand_in=True)
-    figure = figures_hcl.molecules_and_scores(part, torch.arange(12.0).view(6, 2), count=2)
-    first, second, matrix = figure.axes[:3]
-    assert [len(axis.lines) for axis in (first, second)] == [6, 4]
-    assert [len(axis.collections[0].get_offsets()) for axis in (first, second)] == [3, 3]
-    ends = second.collections[0].get_offsets()  # a chain: its ends are farthest apart
-    assert np.linalg.norm(ends[0] - ends[2]) > 1.9 * np.linalg.norm(ends[0] - ends[1])
-    frames = [patch.get_bbox().bounds for patch in matrix.patches]
-    assert frames == [(-0.5, -0.5, 1, 3), (0.5, 2.5, 1, 3)]
-    plt.close(figure)
