@@ -16,7 +16,7 @@ import pandas as pd
 
 from curlnb.runs import environment
 
-ABOUT = ("profile", "experiment", "identity", "seed", "seconds", "device", "cpu", "torch")
+ABOUT = ("profile", "experiment", "identity", "seed", "seconds", "device", "cpu", "gpu", "torch")
 
 
 def runs_table(*profiles: str) -> pd.DataFrame:
@@ -49,7 +49,7 @@ def runs_table(*profiles: str) -> pd.DataFrame:
 
 def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
     about = {name: record[name] for name in ABOUT if name in record}
-    machine = {"cpu": record["machine"]["cpu"], "torch": record["machine"]["torch"]}
+    machine = {name: record["machine"].get(name, "") for name in ("cpu", "gpu", "torch")}
     parameters = {
         name: "|".join(map(str, value)) if isinstance(value, list) else value
         for name, value in record["parameters"].items()

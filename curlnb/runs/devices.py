@@ -106,6 +106,7 @@ def in_force(seed: int, precision: str, device: torch.device) -> Iterator[int]:
     A run is computed without autocast, with gradients, in float32 by default, on the CPU by
     default, with oneDNN, and with TF32 only where the precision in force is "tf32" (see
     `admitted`): torch's own default lets cuDNN's convolutions take TF32 and matrix products not.
+    Of cuDNN's algorithms only those are taken that give the same bits each time.
     """
     tf32 = admitted(precision, False, device)[0] == "tf32"
     gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
@@ -121,13 +122,13 @@ def in_force(seed: int, precision: str, device: torch.device) -> Iterator[int]:
             torch.set_autocast_enabled(kind, False)
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float32)
-        stack.enter_context(_float32("tf32" if tf32 else "ieee"))
+        stack.enter_context(rounding("tf32" if tf32 else "ieee"))
         torch.manual_seed(seed)  # of initial weights and dropout; all else draws from generators
         yield count
 
 
 @contextlib.contextmanager
-def _float32(precision: str) -> Iterator[None]:
+def rounding(precision: str) -> Iterator[None]:
     """Compute inside the block with oneDNN, and with float32 as `precision` says, "ieee" or "tf32".
 
     torch has older switches and newer ones, and refuses to read an older one after a newer one was
@@ -145,6 +146,9 @@ def _float32(precision: str) -> Iterator[None]:
             stack.callback(torch.set_float32_matmul_precision, before)
         with contextlib.suppress(RuntimeError):
             stack.callback(setattr, cuDNN, "allow_tf32", cuDNN.allow_tf32)
+        for name, value in {"deterministic": True, "benchmark": False}.items():
+            stack.callback(setattr, cuDNN, name, getattr(cuDNN, name))
+            setattr(cuDNN, name, value)
         oneDNN.enabled = True
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         cuDNN.allow_tf32 = precision == "tf32"

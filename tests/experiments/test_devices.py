@@ -1,9 +1,11 @@
-"""Every experiment runs on a GPU that nobody has (see `pretend_cuda`) and keeps to it.
+"""Every experiment runs on a GPU that nobody has (see `pretend_cuda`) and keeps to it; where there
+is a real one, it runs on that, too.
 
-`pretend_cuda` replaces parts of torch, so both tests start this file as a script, in a process of
+`pretend_cuda` replaces parts of torch, so these tests start this file as a script, in a process of
 its own, which prints what it found.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,6 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+import torch
 
 HERE = Path(__file__).parent.parent
 
@@ -165,15 +170,13 @@ def own_encoder(channels: int) -> Any:
 
 
 def own_augmentation(images: Any, generator: Any) -> Any:
-    import torch
-
     return images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)
 
 
-def problems(folder: Path) -> Iterator[str]:
-    """One line a problem, of all experiments."""
-    from pretend_cuda import pretended
-
+def problems(
+    folder: Path, gpu: Callable[[], contextlib.AbstractContextManager[Any]]
+) -> Iterator[str]:
+    """One line a problem, of all experiments, each inside of `gpu`."""
     from curlnb.experiments import all_experiments
     from curlnb.runs.store import Store
 
@@ -182,7 +185,7 @@ def problems(folder: Path) -> Iterator[str]:
     for name, experiment in known.items():
         for given in variants.get(name, [{}]):
             parameters = {key: value for key, value in given.items() if key != "seed"}
-            with pretended():
+            with gpu():
                 try:
                     record = store.run(experiment, parameters, given.get("seed", 0))
                     if record is None or record["device"] != "cuda":
@@ -194,7 +197,6 @@ def problems(folder: Path) -> Iterator[str]:
 def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
     """Planted faults: the expected message, and a line of a training step that has the fault."""
     import numpy as np
-    import torch
 
     on, mean = torch.device("cuda"), torch.Tensor.mean
     return {
@@ -233,7 +235,6 @@ def planted() -> dict[str, tuple[str, Callable[[Any, Any], Any]]]:
 
 def found_of_planted() -> dict[str, str]:
     """What is said of each planted line in a training step."""
-    import torch
     from pretend_cuda import pretended
 
     found = {}
@@ -252,11 +253,11 @@ def found_of_planted() -> dict[str, str]:
     return found
 
 
-def on_the_pretended_gpu(what: str, folder: Path) -> Any:
+def found_on_a_gpu(what: str, folder: Path) -> Any:
     """What this file finds as a script in a process of its own."""
     about = {
         "CURLNB_DEVICE": "cuda",
-        "CUDA_VISIBLE_DEVICES": "",
+        **({} if what == "real" else {"CUDA_VISIBLE_DEVICES": ""}),
         "CURLNB_DRY": "1",
         "OMP_NUM_THREADS": "1",
         "CURLNB_THREADS": "1",
@@ -273,19 +274,39 @@ def on_the_pretended_gpu(what: str, folder: Path) -> Any:
 
 
 def test_every_experiment_keeps_to_the_gpu(tmp_path):
-    assert on_the_pretended_gpu("experiments", tmp_path) == []
+    assert found_on_a_gpu("experiments", tmp_path) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_every_experiment_runs_on_a_real_gpu(tmp_path):
+    assert found_on_a_gpu("real", tmp_path) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_a_gpu_gives_the_same_bits_again(tmp_path, precision):
+    from curlnb.experiments.images import simclr
+    from curlnb.runs.store import Store
+
+    given = {"dataset": "cifar10-mini", "size": 24, "epochs": 2, "precision": precision}
+    first, again = (Store(tmp_path / name).run(simclr, given, 0) for name in ("one", "two"))
+    assert first["device"] == "cuda"
+    assert first["metrics"] == again["metrics"]
 
 
 def test_each_planted_fault_is_found(tmp_path):
-    found = on_the_pretended_gpu("planted", tmp_path)
+    found = found_on_a_gpu("planted", tmp_path)
     for name, (words, _) in planted().items():
         assert words in found[name], (name, found[name])
 
 
 if __name__ == "__main__":
-    import pretend_cuda  # noqa: F401  (before curlnb)
-
-    if sys.argv[1] == "experiments":
-        print(json.dumps(list(problems(Path(sys.argv[2])))))
+    if sys.argv[1] == "real":
+        print(json.dumps(list(problems(Path(sys.argv[2]), contextlib.nullcontext))))
     else:
-        print(json.dumps(found_of_planted()))
+        import pretend_cuda  # before curlnb
+
+        if sys.argv[1] == "experiments":
+            print(json.dumps(list(problems(Path(sys.argv[2]), pretend_cuda.pretended))))
+        else:
+            print(json.dumps(found_of_planted()))

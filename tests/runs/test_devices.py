@@ -103,6 +103,7 @@ READERS = {
     "matmul": lambda: called(torch.set_float32_matmul_precision, "medium", "highest"),
     "no oneDNN": lambda: switched(torch.backends.mkldnn, "enabled", False),
     "convolutions": lambda: switched(torch.backends.mkldnn.conv, "fp32_precision", "bf16"),
+    "cuDNN's choice": lambda: switched(torch.backends.cudnn, "benchmark", True),
 }
 
 
@@ -119,6 +120,7 @@ def state():
         torch.get_float32_matmul_precision(),
         backends.mkldnn.enabled,
         backends.cudnn.allow_tf32,
+        (backends.cudnn.deterministic, backends.cudnn.benchmark),
         [part.fp32_precision for part in parts],
         torch.get_num_threads(),
         torch.get_rng_state().tolist(),

@@ -142,6 +142,7 @@ def own_way(
 
     compiled = torch.compile(embed, dynamic=False) if compile else embed
 
+    @devices.rounding("tf32" if precision == "tf32" else "ieee")
     def epoch() -> None:
         for batch in images.split(BATCH):
             if len(batch) < BATCH:
