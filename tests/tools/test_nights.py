@@ -135,10 +135,22 @@ def test_the_arms_of_a_seed_come_together_and_some_end_earlier():
 
 
 def test_a_seed_is_left_to_the_processor_that_began_it(monkeypatch):
-    monkeypatch.setattr(run.provenance, "machine", lambda: {"cpu": "this"})
-    of = {name: {"machine": {"cpu": name}} for name in ("this", "that")}
+    monkeypatch.setattr(run.provenance, "machine", lambda: {"cpu": "this", "gpu": "one"})
+    of = {
+        name: {"device": device, "machine": {"cpu": cpu, "gpu": "one"}}
+        for name, device, cpu in (
+            ("this", "cpu", "this"),
+            ("that", "cpu", "that"),
+            ("gpu", "cuda", "this"),
+        )
+    }
+    monkeypatch.setenv("CURLNB_DEVICE", "cpu")
     assert run.begun_elsewhere([None, of["this"]]) == ""
     assert run.begun_elsewhere([None, of["this"], of["that"]]) == "that"
+    assert run.begun_elsewhere([of["gpu"]]) == "one"
+    monkeypatch.setenv("CURLNB_DEVICE", "cuda")
+    assert run.begun_elsewhere([of["gpu"]]) == ""
+    assert run.begun_elsewhere([of["this"]]) == "this"
 
 
 def test_a_family_in_bf16_is_left_to_a_processor_that_has_it(monkeypatch):
