@@ -108,7 +108,8 @@ def gain_panels(
             mean = given[0] if isinstance(given, Interval) else interval(given)[0]
             box = dict(facecolor="white", edgecolor="none", pad=0.5)
             above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
-            axis.annotate(f"{mean:+.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
+            said = f"{round(mean, digits) + 0.0:+.{digits}f}"  # never -0.0
+            axis.annotate(said, (mean, at), ha="center", fontsize=10, **above)
         axis.set_title(title, fontsize=11)
         axis.set(xlabel="points", ylim=(len(gains) - 0.5, -0.6))
         axis.margins(x=0.08)
