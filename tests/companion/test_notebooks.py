@@ -387,7 +387,7 @@ def test_the_first_notebooks_headlines_are_what_the_ledger_says():
     pages = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     shown = unescape("".join(pages))
     best = ledger.best_evidence(committed=True).set_index("id", drop=False)
-    assert len(ids) == 10
+    assert len(ids) == 11
     for row in best.loc[ids].to_dict("records"):
         for words in (
             row["claim"],
