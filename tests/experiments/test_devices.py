@@ -301,12 +301,12 @@ def test_each_planted_fault_is_found(tmp_path):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "real":
-        print(json.dumps(list(problems(Path(sys.argv[2]), contextlib.nullcontext))))
+    what, place = sys.argv[1], Path(sys.argv[2])
+    found: Any
+    if what == "real":
+        found = list(problems(place, contextlib.nullcontext))
     else:
-        import pretend_cuda  # before curlnb
+        from pretend_cuda import pretended  # before curlnb
 
-        if sys.argv[1] == "experiments":
-            print(json.dumps(list(problems(Path(sys.argv[2]), pretend_cuda.pretended))))
-        else:
-            print(json.dumps(found_of_planted()))
+        found = list(problems(place, pretended)) if what == "experiments" else found_of_planted()
+    print(json.dumps(found))

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from curlnb.companion.reference import experiment_named
 from curlnb.runs import devices, provenance
-from curlnb.runs.devices import default_device
 from curlnb.runs.store import Record, default_store
 from curlnb.runs.sweep import sweep
 
@@ -65,15 +64,19 @@ def groups(family: dict[str, Any]) -> list[Group]:
 def why_not(family: dict[str, Any]) -> str:
     """Why this machine computes none of the family."""
     wanted = family["common"].get("precision", "float32")
-    here = devices.admitted(wanted, False, default_device())[0]
+    here = devices.admitted(wanted, False, devices.default_device())[0]
     return "" if here == wanted else f"asks for {wanted}, which this processor lacks"
 
 
 def begun_elsewhere(records: Iterable[Record | None]) -> str:
     """The other kind of processor on which some of a seed's runs were made, or nothing."""
-    on = {"cuda": "gpu"}  # by a record's device, what of its machine computed it; else the cpu
-    made_on = {record["machine"][on.get(record["device"], "cpu")] for record in records if record}
-    return next(iter(made_on - {provenance.machine()[on.get(default_device().type, "cpu")]}), "")
+
+    def processor(device: str, machine: dict[str, str]) -> str:
+        return machine["gpu" if device == "cuda" else "cpu"]
+
+    made_on = {processor(record["device"], record["machine"]) for record in records if record}
+    here = processor(devices.default_device().type, provenance.machine())
+    return next(iter(made_on - {here}), "")
 
 
 def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> None:
