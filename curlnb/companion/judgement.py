@@ -19,12 +19,14 @@ from curlnb.companion.statistics import (
 )
 
 EXACT = (HOLDS, LOOSE, STEP, FAILS)  # what a notebook may say of a claim that it computed
-SCOPES = PAPER_SETTING, PAPER_DATA, STAND_IN, NO_SCOPE = (
+SCOPES = PAPER_SETTING, PAPER_DATA, PAPER_PART, STAND_IN, NO_SCOPE = (
     "paper's setting",
     "paper's data, smaller training",
+    "part of the paper's data",
     "stand-in",
     "",
 )
+PARTS = {"stl10-48": "stl10", "tiny-imagenet-mini": "Tiny ImageNet"}  # and the sets that they are of
 TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
 INTEGERS = ("n", "cases", "seeds")
 FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
@@ -171,8 +173,11 @@ def scope(claim: Claim, data: str, profile: str) -> str:
     """
     if not claim.data or claim.kind == "ours":
         return NO_SCOPE
-    if not set(data.split("|")) <= set(claim.data):
+    sets = set(data.split("|"))
+    if not {PARTS.get(name, name) for name in sets} <= set(claim.data):
         return STAND_IN
+    if sets & PARTS.keys():
+        return PAPER_PART
     as_printed = profile in ("paper", *claim.as_printed_at)
     return PAPER_SETTING if as_printed else PAPER_DATA
 

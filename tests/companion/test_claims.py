@@ -366,6 +366,7 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         ({}, "stl10", "paper", "paper's setting"),
         ({}, "stl10", "night", "paper's data, smaller training"),
         (dict(data=("MR", "CR", "TREC")), "TREC|MR", "gpu", "paper's data, smaller training"),
+        ({}, "stl10-48", "night", "part of the paper's data"),
         (dict(data=("MR", "CR")), "MR|TREC", "paper", "stand-in"),
         (dict(id="curlnb/x", kind="ours"), "stl10", "paper", ""),
         (dict(as_printed_at=("night",)), "stl10", "night", "paper's setting"),
