@@ -52,6 +52,7 @@ def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None
             kernel_name="python3",
             language="python",
             progress_bar=False,
+            coalesce_streams=True,  # a line of two messages is one output
             cwd=path.parent,
         )
         code = (cell for cell in book.cells if cell.cell_type == "code" and cell.source.strip())
