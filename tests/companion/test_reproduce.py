@@ -209,6 +209,8 @@ import matplotlib as mpl
 print("dtype", torch.get_default_dtype(), "tex", mpl.rcParams["text.usetex"], "size",
       mpl.rcParams["axes.titlesize"], "from", sys.executable, "found", importlib.util.find_spec("of_the_reader"),
       "attended", any(name in os.environ for name in ("JPY_SESSION_NAME", "VSCODE_PID")), "profile", profile)
+print("in two", end=" ", flush=True)
+print("messages", flush=True)
 """
 
 
@@ -244,6 +246,7 @@ def test_the_readers_surroundings_do_not_reach_a_kernel(checkout):
     book = (quick / "notebooks" / "small.ipynb").read_text()
     expected = f"dtype torch.float32 tex False size {notebook_title_size()} from {sys.executable}"
     assert f"{expected} found None attended False profile quick" in book
+    assert '"in two messages\\n"' in book
     assert (quick / "tables" / "small-losses.csv").exists()
     assert not (checkout.root / "results" / "gpu").exists()
     copy = (quick / "notebooks" / "small-Copy1.ipynb").read_text()
