@@ -26,7 +26,10 @@ SCOPES = PAPER_SETTING, PAPER_DATA, PAPER_PART, STAND_IN, NO_SCOPE = (
     "stand-in",
     "",
 )
-PARTS = {"stl10-48": "stl10", "tiny-imagenet-mini": "Tiny ImageNet"}  # and the sets that they are of
+PARTS = {
+    "stl10-48": "stl10",
+    "tiny-imagenet-mini": "Tiny ImageNet",
+}  # and the sets that they are of
 TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
 INTEGERS = ("n", "cases", "seeds")
 FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
