@@ -26,10 +26,8 @@ SCOPES = PAPER_SETTING, PAPER_DATA, PAPER_PART, STAND_IN, NO_SCOPE = (
     "stand-in",
     "",
 )
-PARTS = {
-    "stl10-48": "stl10",
-    "tiny-imagenet-mini": "Tiny ImageNet",
-}  # and the sets that they are of
+# parts of a paper's set, and its name in the claims
+PARTS = {"stl10-48": "stl10", "tiny-imagenet-mini": "Tiny ImageNet"}
 TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "notebook")
 INTEGERS = ("n", "cases", "seeds")
 FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
@@ -171,8 +169,8 @@ def again(row: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
 
 
 def scope(claim: Claim, data: str, profile: str) -> str:
-    """How far a verdict reaches: whose data it was measured on, and whether with the paper's
-    training. Findings of our own have none.
+    """How far a verdict reaches: whose data it was measured on, all of them or a part, and whether
+    with the paper's training. Findings of our own have none.
     """
     if not claim.data or claim.kind == "ours":
         return NO_SCOPE
