@@ -83,35 +83,28 @@ def test_replay_returns_what_was_seen_and_done_also_after_it_has_wrapped():
     A drawn transition must be one that happened, with its own episode's frames.
     """
     replay, happened, number = control_frames.Replay(13, 1, size=1), {}, 0
+
+    def frame(number):
+        return torch.full((3, 1, 1), number, dtype=torch.uint8)
+
     for length in (2, 5, 9, 4):
-        seen = [number]
-        replay.begin(torch.full((3, 1, 1), number, dtype=torch.uint8))
+        seen = [number] * 3
+        replay.begin(frame(number))
         for _ in range(length):
             number += 1
-            replay.add(
-                torch.tensor([float(number)]),
-                number / 2,
-                1.0,
-                torch.full((3, 1, 1), number, dtype=torch.uint8),
-            )
-            stack = ([seen[0]] * 3 + seen)[-3:]
+            replay.add(torch.tensor([float(number)]), number / 2, 1.0, frame(number))
+            happened[number] = (seen[-3:], [*seen[-2:], number])
             seen.append(number)
-            happened[number] = (stack, ([seen[0]] * 3 + seen)[-3:])
         number += 1
     batch = replay.sample(300, generator())
     assert batch.observed.dtype == torch.uint8
-    drawn = set()
-    for row in range(300):
-        action = int(batch.action[row])
-        before, after = happened[action]
-        assert batch.observed[row, ::3, 0, 0].tolist() == before
-        assert batch.after[row, ::3, 0, 0].tolist() == after
+    for row, action in enumerate(batch.action[:, 0].int().tolist()):
+        stacks = (batch.observed[row, ::3, 0, 0].tolist(), batch.after[row, ::3, 0, 0].tolist())
+        assert stacks == happened[action]
         assert batch.reward[row] == action / 2
-        drawn.add(action)
-    assert drawn == {
-        int(a) for a, usable in zip(replay.action[:, 0], replay.usable, strict=True) if usable
-    }
-    assert len(replay) == len(drawn) >= 8
+    usable = replay.action[replay.usable > 0, 0]
+    assert batch.action.unique().tolist() == sorted(usable.tolist())
+    assert len(replay) == len(usable) >= 8
 
 
 # --- soft actor-critic
@@ -196,25 +189,18 @@ class Dot(control_frames.Environment):
         return frame
 
 
-def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
-    """The whole agent, on a small task of ours.
-
-    Learning cartpole itself takes minutes (the next test looks at its reference runs).
-    """
-    monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
-    parameters = dict(
-        tau_plus=0.1,
-        positives=2,
-        environment_steps=25_000,
-        evaluate_every=25_000,
-        episodes=5,
-        initial=100,
-        batch=32,
-    )
-    parameters |= dict(shrink=4, filters=8, layers=2, hidden=64, features=16)
+def trained(folder, **parameters):
     torch.manual_seed(0)  # as the store does
-    run = Run(tmp_path, device=torch.device("cpu"))
-    found = experiments.curl_sac.call(run, experiments.curl_sac.parameters(parameters), 0)
+    given = dict(tau_plus=0.1, positives=2, shrink=4, layers=2) | parameters
+    run = Run(folder, device=torch.device("cpu"))
+    return experiments.curl_sac.call(run, experiments.curl_sac.parameters(given), 0)
+
+
+def test_the_agent_learns_from_pixels(monkeypatch, tmp_path):
+    """The whole agent, on a small task of ours; learning cartpole itself takes minutes."""
+    monkeypatch.setattr(control_frames, "make", lambda name, shrink: Dot())
+    length = dict(environment_steps=25_000, evaluate_every=25_000, episodes=5, initial=100)
+    found = trained(tmp_path, batch=32, filters=8, hidden=64, features=16, **length)
     assert found["steps_curve"] == [0, 25_000]
     assert len(found["training_curve"]) == 25
     assert found["score"] > 0.8 > found["random"] + 0.15
@@ -225,7 +211,7 @@ class Stopped(Exception):
 
 
 def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
-    """Killed twice in the middle of an episode; the run resumes from the end of the one before."""
+    """Killed in the middle of an episode; the run resumes from the end of the one before."""
     steps_left = [10**9]
 
     class Killed(Dot):
@@ -237,32 +223,15 @@ def test_a_killed_agent_goes_on_to_the_same_bits(monkeypatch, tmp_path):
 
     monkeypatch.setattr(control_frames, "make", lambda name, shrink: Killed())
     monkeypatch.setattr(experiments, "CHECKPOINT_SECONDS", 0.0)
-    parameters = dict(
-        tau_plus=0.1,
-        positives=2,
-        environment_steps=8_000,
-        evaluate_every=2_000,
-        episodes=2,
-        initial=30,
-        batch=8,
-        capacity=90,
-    )
-    parameters = experiments.curl_sac.parameters(
-        parameters | dict(shrink=4, filters=4, layers=2, hidden=16, features=8)
-    )
-
-    def call(folder):
-        torch.manual_seed(0)
-        return experiments.curl_sac.call(Run(folder, device=torch.device("cpu")), parameters, 0)
-
-    whole = call(tmp_path / "whole")
+    length = dict(environment_steps=4_000, evaluate_every=2_000, episodes=1, initial=25)
+    size = dict(batch=4, capacity=50, filters=4, hidden=16, features=8)
+    whole = trained(tmp_path / "whole", **length, **size)
     acted = 10**9 - steps_left[0]
-    for stop in (acted // 2, acted // 4):
-        steps_left[0] = stop
-        with pytest.raises(Stopped):
-            call(tmp_path / "killed")
-        steps_left[0] = 10**9
-    assert call(tmp_path / "killed") == whole
+    steps_left[0] = 2 * acted // 3
+    with pytest.raises(Stopped):
+        trained(tmp_path / "killed", **length, **size)
+    steps_left[0] = 10**9
+    assert trained(tmp_path / "killed", **length, **size) == whole
     assert 10**9 - steps_left[0] < acted // 2  # and it did not begin again
 
 

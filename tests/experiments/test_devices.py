@@ -10,9 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ import torch
 HERE = Path(__file__).parent.parent
 
 
-def cases() -> dict[str, list[dict[str, Any]]]:
+def cases():
     """For each experiment, parameters that lead through its branches.
 
     One that is not named here runs with its defaults alone.
@@ -30,7 +28,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     """
     from curlnb.experiments import graphs, latent_text, objectives, sentences
 
-    of_images: dict[str, dict[str, Any]] = {
+    of_images = {
         "biased": {"released_probe": True},
         "debiased": {"tau_plus": 0.1, "negatives": 3, "monitor_every": 1, "monitor_k": 3},
         "hard": {"tau_plus": 0.1, "beta": 1.0, "schedule": "down", "views": 4},
@@ -44,7 +42,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
         "augmentation": own_augmentation,
         "dataset": own_images(),
     }
-    of_sentences: dict[str, dict[str, Any]] = {
+    of_sentences = {
         "debiased": {"tau_plus": 0.1, "floor": None},
         "hard": {"beta": 1.0, "weight_clip": "clamp", "diagonal": "zero", "sibling": "in"},
     }
@@ -106,30 +104,27 @@ def cases() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def own_images() -> Any:
+def own_images():
     from curlnb.data import datasets
 
     images = np.random.default_rng(0).integers(0, 256, (16, 3, 32, 32), dtype=np.uint8)
     return datasets.from_arrays(images, [0, 1] * 8, 255 - images, [0, 1] * 8)
 
 
-def own_objective(pos: Any, neg: Any) -> Any:
+def own_objective(pos, neg):
     return (neg - pos[:, None]).exp().mean(1)
 
 
-def own_encoder(channels: int) -> Any:
-    from torch import nn
-
+def own_encoder(channels):
+    nn = torch.nn
     return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
 
 
-def own_augmentation(images: Any, generator: Any) -> Any:
+def own_augmentation(images, generator):
     return images + 0.1 * torch.rand(images.shape, generator=generator, device=images.device)
 
 
-def problems(
-    folder: Path, gpu: Callable[[], contextlib.AbstractContextManager[Any]]
-) -> Iterator[str]:
+def problems(folder, gpu):
     """One line a problem, of all experiments, each inside of `gpu`."""
     from curlnb.experiments import all_experiments
     from curlnb.runs.store import Store
@@ -149,7 +144,7 @@ def problems(
 
 ON = torch.device("cuda")
 # what is said of a fault, and a line of a training step that has it; x and m are on the GPU
-PLANTED: dict[str, Callable[[Any, Any], Any]] = {
+PLANTED = {
     "add: tensors of cuda:0 and of cpu meet": lambda x, m: x + torch.ones(4),
     "mv: tensors of cuda:0 and of cpu meet": lambda x, m: torch.ones(4, 4) @ x,
     "cat: tensors of cuda:0 and of cpu meet": lambda x, m: torch.cat([x, torch.ones(1)]),
@@ -169,7 +164,7 @@ PLANTED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def missed() -> Iterator[str]:
+def missed():
     """One line for each planted fault of a training step that is not found."""
     from pretend_cuda import pretended
 
@@ -189,7 +184,7 @@ def missed() -> Iterator[str]:
             yield f"{words}: {said}"
 
 
-def found_on_a_gpu(what: str, folder: Path) -> Any:
+def found_on_a_gpu(what, folder):
     """What this file finds as a script in a process of its own."""
     about = {
         "CURLNB_DEVICE": "cuda",
