@@ -56,6 +56,7 @@ def cases():
         ],
         "moco.moco_v2": [
             {"mix_hardest": 4, "mixed": 2, "mixed_with_query": 2, "optimizer": "sgd"},
+            {"objective": own_objective, "encoder": own_encoder},
             {"tau_plus": 0.1, "beta": 1.0, "bn_groups": 1, "precision": "bf16", "cosine": True},
         ],
         "multiview.cmc": [
@@ -76,7 +77,7 @@ def cases():
             {"tr_tasks": 2, "track": True, "shift": 1},
             {"method": "supervised", "flip": True, "share": 0.5, "precision": "bf16"},
             {"method": "untrained", "dataset": "cifar10-mini", "encoder": "vgg16_bn"},
-            {"loss": "hinge", "fresh": True},
+            {"loss": "hinge", "fresh": True, "encoder": own_encoder},
         ],
         "latent_text.curl": [
             *({"method": name, "track": True} for name in latent_text.METHODS),

@@ -13,8 +13,6 @@ from curlnb.data import datasets
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import ImageData
 from curlnb.experiments.images import simclr, surrogate
-from curlnb.experiments.latent_images import curl
-from curlnb.experiments.moco import moco_v2
 from curlnb.models import encoders
 from curlnb.runs.experiment import StoreError, as_json
 from curlnb.runs.store import Store
@@ -113,18 +111,6 @@ def test_the_trial_of_an_encoder_leaves_no_trace():
     assert dim == 6
     assert made.training
     assert made[1].num_batches_tracked == 0
-
-
-def test_other_experiments_take_what_is_natural_there(tmp_path):
-    queue = TINY | {
-        "queue": 16,
-        "bn_groups": 1,
-        "objective": sigmoid_loss,
-        "encoder": linear_encoder,
-    }
-    assert execute(moco_v2, tmp_path / "moco", queue)["loss"] > 0
-    latent = {"dataset": Noise(40), "batch": 12, "epochs": 1, "encoder": linear_encoder}
-    assert 0 <= execute(curl, tmp_path / "curl", latent)["mu_avg2"] <= 1
 
 
 def test_each_of_three_views_gets_the_augmentation_and_the_loss_the_negatives_that_are_drawn(
