@@ -55,19 +55,17 @@ class OnGPU(Tensor):
 
     @staticmethod
     def __new__(cls, values):
-        layout = {
-            "strides": values.stride(),
-            "storage_offset": values.storage_offset(),
-            "dtype": values.dtype,
-        }
         made = Tensor._make_wrapper_subclass(
-            cls, values.size(), device=CPU, requires_grad=values.requires_grad, **layout
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=CPU,
+            requires_grad=values.requires_grad,
         )
         made.values = values
         return made
-
-    def __repr__(self) -> str:
-        return f"OnGPU({self.values})"
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
