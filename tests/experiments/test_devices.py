@@ -46,12 +46,13 @@ def cases():
         "debiased": {"tau_plus": 0.1, "floor": None},
         "hard": {"beta": 1.0, "weight_clip": "clamp", "diagonal": "zero", "sibling": "in"},
     }
+    of_graphs = {"batch": 8, "folds": 2}
     of_crops = {"positives": 2, "tau_plus": 0.1, "sphere_floor": True}
     return {
         "images.simclr": [
             *({"objective": name, **of_images.get(name, {})} for name in objectives.OBJECTIVES),
             {"dataset": "stl10", "train_split": "train+unlabeled", "precision": "tf32"},
-            {"dataset": "quickdraw-mini", "encoder": "resnet18"},
+            {"dataset": "quickdraw-mini", "encoder": "resnet18", "epochs": 0},
             own_parts,
         ],
         "moco.moco_v2": [
@@ -65,13 +66,13 @@ def cases():
         ],
         "graphs.infograph": [
             *(
-                {"batch": 8, "objective": name, "beta": beta}
+                {"objective": name, "beta": beta, **of_graphs}
                 for name in graphs.OBJECTIVES
                 for beta in (0.0, 1.0)
             ),
-            {"batch": 8, "beta": 1.0, "tau_plus": 0.1, "weight_clip": None},
-            {"batch": 8, "beta": 1.0, "weight_clip": "clamp"},
-            {"batch": 8, "dataset": "IMDB-BINARY", "epochs": 0},
+            {"beta": 1.0, "tau_plus": 0.1, "weight_clip": None, **of_graphs},
+            {"beta": 1.0, "weight_clip": "clamp", **of_graphs},
+            {"dataset": "IMDB-BINARY", "epochs": 0, **of_graphs},
         ],
         "latent_images.curl": [
             {"tr_tasks": 2, "track": True, "shift": 1},
@@ -80,8 +81,8 @@ def cases():
             {"loss": "hinge", "fresh": True, "encoder": own_encoder},
         ],
         "latent_text.curl": [
-            *({"method": name, "track": True} for name in latent_text.METHODS),
-            {"loss": "hinge", "fresh": True, "words": 5, "evaluate_on": "dev", "tr_tasks": 2},
+            *({"method": name} for name in latent_text.METHODS),
+            {"loss": "hinge", "fresh": True, "words": 5, "evaluate_on": "dev", "track": True},
             *(
                 {"encoder": name, "method": "untrained"}
                 for name in latent_text.ENCODERS
