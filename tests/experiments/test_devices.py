@@ -55,6 +55,7 @@ def cases():
             {"dataset": "quickdraw-mini", "encoder": "resnet18", "epochs": 0},
             own_parts,
         ],
+        "images.measures": [{"objective": "hard", "tau_plus": 0.1, "beta": 1.0}],
         "moco.moco_v2": [
             {"mix_hardest": 4, "mixed": 2, "mixed_with_query": 2, "optimizer": "sgd"},
             {"objective": own_objective, "encoder": own_encoder},
@@ -82,7 +83,8 @@ def cases():
         ],
         "latent_text.curl": [
             *({"method": name} for name in latent_text.METHODS),
-            {"loss": "hinge", "fresh": True, "words": 5, "evaluate_on": "dev", "track": True},
+            {"epochs": 0, "track": True},
+            {"loss": "hinge", "fresh": True, "words": 5, "evaluate_on": "dev", "tr_tasks": 2},
             *(
                 {"encoder": name, "method": "untrained"}
                 for name in latent_text.ENCODERS
