@@ -144,7 +144,10 @@ def test_it_is_pickled_whole_and_divides_like_other_sets() -> None:
             {"test_images": torch.zeros(6, 3, 5, 4, dtype=torch.uint8)},
             r"test images are \[6, 3, 5, 4\], not \[6, 3, 4, 4\]: one a label",
         ),
-        ({"train_labels": LABELS[:11]}, r"training images are \[12, 3, 4, 4\], not \[11, 3, 4, 4\]"),
+        (
+            {"train_labels": LABELS[:11]},
+            r"training images are \[12, 3, 4, 4\], not \[11, 3, 4, 4\]",
+        ),
         ({"train_labels": [0] * 12}, "two or more are needed"),
         ({"train_labels": [-1, *range(11)]}, r"train_labels are \[-1, 0, 1\] \.\.\., int64 \[12\]"),
         ({"train_labels": pd.Series(["a", np.nan] * 6)}, r"are \['a', nan, 'a'\].*none missing"),
