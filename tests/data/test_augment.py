@@ -219,7 +219,7 @@ def test_a_generators_state_decides_the_views_and_nothing_else_is_touched():
 
 
 @pytest.mark.parametrize(("shape", "size"), [((5, 3, 96, 96), 32), ((5, 1, 28, 28), 28)])
-def test_views_are_float32_normalised_and_in_range(shape, size):
+def test_views_are_float32_in_their_size_under_autocast_too(shape, size):
     images = noise(shape[0], *shape[2:], channels=shape[1])
     # training runs under it; the views must not lose grey levels
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -227,9 +227,6 @@ def test_views_are_float32_normalised_and_in_range(shape, size):
     assert torch.equal(views, augment.simclr(images, generator(13), size=size))
     assert views.shape == (shape[0], shape[1], size, size)
     assert views.dtype == torch.float32
-    mean, std = (augment.CIFAR10_MEAN, augment.CIFAR10_STD) if shape[1] == 3 else ((0.5,), (0.5,))
-    pixels = views * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]
-    assert ((pixels > -1e-5) & (pixels < 1 + 1e-5)).all()
 
 
 def test_operations_can_be_left_out():
@@ -263,19 +260,10 @@ def test_no_step_waits_for_the_device_or_depends_on_data():
     torch.testing.assert_close(graph(images, drawn), augment.apply(images, drawn))
 
 
-def test_normalise_gives_torchvisions_numbers():
-    images = noise(3)
-    expected = reference.normalize(images.float() / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
-    torch.testing.assert_close(
-        augment.normalise(images, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), expected
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: augment.simclr(noise(2).float(), generator()), "torch.uint8"),
-        (lambda: augment.simclr(noise(2)[0], generator()), r"shape \(3, 32, 32\)"),
         (lambda: augment.simclr(noise(2), generator(), blur_p=1.5), "blur_p is 1.5"),
         (lambda: augment.simclr(noise(2), generator(), scale=(0.5, 0.1)), "low <= high"),
         (
