@@ -100,7 +100,7 @@ class Raw(NamedTuple):
     edges: Tensor
     batch: Tensor
     labels: Tensor
-    node_labels: Tensor | None
+    node_labels: Tensor | None = None
 
 
 def read_tables(tables: Mapping[str, str]) -> Raw:
@@ -144,7 +144,7 @@ def _read_graphs(entry: Entry, path: Path) -> Raw:
         prefix = f"{entry.name}_"
         tables = {f.stem.removeprefix(prefix): f.read_text() for f in path.glob(f"{prefix}*.txt")}
         return read_tables(tables)
-    return Raw(**{"node_labels": None} | load_file(path))
+    return Raw(**load_file(path))
 
 
 def _write_graphs(raw: Raw, path: Path) -> None:
