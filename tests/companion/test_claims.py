@@ -624,7 +624,9 @@ def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatc
         ledger.best("curlnb/vanishes")
 
 
-def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(book) -> None:
+def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(
+    book, monkeypatch
+) -> None:
     committed(book, "quick", "arora2019/lemma4.3", exact="holds", value=0.9)
     digest = notebooks.digest_of_settings({"worlds": 2000})
     about = book.results.parent / "reference" / "quick" / "provenance.json"
@@ -636,6 +638,10 @@ def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidenc
         assert ("at quick: holds" in str(mine.show())) == (worlds == 3)
         assert records(read(settings.results / "claims.csv"))[0]["profile"] == profile
         assert ledger.best("arora2019/lemma4.3")["verdict"] == best
+    monkeypatch.setenv("CURLNB_NOTEBOOK", NOTEBOOK)
+    assert settings.evidence == "quick"  # `make reference` with notebooks makes them the committed
+    monkeypatch.setenv("CURLNB_ADOPT", "0")
+    assert settings.evidence == "quick, changed"  # `make reproduce`
 
 
 def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:
