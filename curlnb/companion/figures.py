@@ -3,6 +3,7 @@ mathematics and not the plotting.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -30,10 +31,11 @@ def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) ->
     cross for each class mean.
     """
     for c, colour in enumerate(class_colours(len(world.rho))):
-        axis.scatter(*f.T, s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
+        axis.scatter(f[:, 0], f[:, 1], s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
         label = f"$c_{{{c + 1}}}$, $\\rho$ = {float(world.rho[c]):.2f}"
-        cross = dict(marker="X", s=110, edgecolor="black", zorder=3)
-        axis.scatter(*(world.D[c] @ f).tolist(), color=colour, label=label, **cross)
+        cross: dict[str, Any] = dict(marker="X", s=110, edgecolor="black", zorder=3)
+        x, y = (world.D[c] @ f).tolist()
+        axis.scatter(x, y, color=colour, label=label, **cross)
     axis.set(xlabel="$f_1(x)$", ylabel="$f_2(x)$", aspect="equal")
 
 
@@ -45,8 +47,9 @@ def decision_regions(axis: Axes, means: Tensor, centre: Tensor, half: float) -> 
     answers = ((torch.cartesian_prod(side, side) + centre) @ means.T).argmax(1).reshape(300, 300)
     x, y = centre.tolist()
     box = (x - half, x + half, y - half, y + half)
-    shades = dict(cmap=ListedColormap(class_colours(len(means))), vmin=0, vmax=len(means) - 1)
-    axis.imshow(answers.T, extent=box, origin="lower", alpha=0.22, **shades)
+    shades = ListedColormap(class_colours(len(means)))
+    last = len(means) - 1
+    axis.imshow(answers.T, extent=box, origin="lower", cmap=shades, alpha=0.22, vmin=0, vmax=last)
     axis.scatter(0, 0, marker="+", s=160, color="black", linewidth=2, zorder=4)
     axis.set(xlim=box[:2], ylim=box[2:])
     axis.grid(False)
@@ -92,7 +95,7 @@ def signed(differences: pd.Series, digits: int = 2) -> str:
     """
     if differences.empty:
         return ""
-    mean, *ends = (f"{x:+.{digits}f}" for x in plots.interval(differences))
+    mean, *ends = (f"{x:+.{digits}f}" for x in plots.interval(differences.tolist()))
     return f"{mean} [{', '.join(ends)}]" if len(differences) > 1 else mean
 
 

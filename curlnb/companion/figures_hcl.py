@@ -53,7 +53,7 @@ def similarities_over(
     equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise`
     returns them.
     """
-    rows = -(-len(panels) // columns)
+    rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
     layout: dict[str, Any] = dict(sharex=True, squeeze=False, layout="constrained")
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), **layout)
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
@@ -62,9 +62,7 @@ def similarities_over(
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
             axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=shade)
             axis.stairs(per_unit * was, edges, color=plots.colour(base), linestyle="--")
-        overlaps = " → ".join(
-            f"{runs.loc[name, 'projections_overlap']:.3f}" for name in (base, arm)
-        )
+        overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
         axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
     plt.setp(axes[-1], xlabel="cosine similarity")
     plt.setp(axes[:, 0], ylabel="density")
