@@ -625,20 +625,20 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     renewed = []
     monkeypatch.setattr(reference, "records", lambda profile: own)
     monkeypatch.setattr(reference, "stale", lambda profile: {"a.b": "", "c.d": ""})
-    monkeypatch.setattr(reference, "same_machine", lambda record: True)
+    former = contextlib.nullcontext(("commit", tmp_path))
+    monkeypatch.setattr(reference, "former_code", lambda path, *folders: former)
     monkeypatch.setattr(
-        restamp, "_renew", lambda name, records, profile: renewed.append((name, len(records)))
+        restamp, "_renew", lambda name, records, runs: renewed.append((name, len(records)))
     )
-    monkeypatch.setattr(
-        restamp,
-        "_run",
-        lambda home, results, record, profile: (
-            record | {"metrics": {"knn": 0.5 + (record["identity"] == "c.dy") / 1024}}
-        ),
-    )
+
+    def run(home: Path, results: Path, record: dict) -> dict:
+        changed = home == HOME and record["identity"] == "c.dy"
+        return {"knn": 0.5 + changed / 1024}
+
+    monkeypatch.setattr(restamp, "_run", run)
     with pytest.raises(
         ValueError, match=r"not a pure refactoring: c.d knn: 0.5009765625 now, 0.5 before"
     ):
         restamp.restamp("quick")
     assert renewed == [("a.b", 2)]
-    assert restamp.restamp("quick", ["a.b"]).startswith("1 of 1 stale experiments renewed")
+    assert restamp.restamp("quick", ["a.b"]) == "1 stale experiments renewed"
