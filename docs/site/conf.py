@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
 import course
 import pages
 from colab import repository
