@@ -1,22 +1,15 @@
-"""The course: a student edition of the notebooks with exercises, and its grading without a server.
+"""The course: a student edition of the notebooks with exercises, and nbgrader's source of it.
 
-    python tools/course.py              write results/course/: release, nbgrader's source, a list
-    python tools/course.py grade FOLDER grade the hand-ins below FOLDER: FOLDER.csv, one line a
-                                        hand-in, and FOLDER-feedback/, one file a hand-in
+    python tools/course.py              write results/course/: release, source, a list
 
 `docs/course.md` says how to use both.
 """
 
-import argparse
 import csv
 import itertools
 import json
-import os
 import re
-import sys
-import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,8 +17,6 @@ from typing import Any
 
 import nbformat
 from course_hidden import HIDDEN
-from nbclient import NotebookClient
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from curlnb.companion import notebooks
 from curlnb.runs import environment
@@ -37,7 +28,11 @@ PAPERS = {
     "3_hcl": "Robinson et al. 2021, hard negative samples",
     "4_across": "Across the papers",
 }
-CONFIGURATION = """c = get_config()
+CONFIGURATION = """import os
+
+# A lesson's own runs are two steps on made-up data.
+os.environ |= {"CURLNB_DRY": "1", "CURLNB_RESULTS": os.path.abspath("dry"), "MPLBACKEND": "agg"}
+c = get_config()
 c.CourseDirectory.course_id = "curlnb"
 c.ClearSolutions.code_stub = {"python": "..."}
 c.OverwriteCells.add_missing_cells = True
@@ -50,7 +45,6 @@ QUIET = "import sys\nsys.stderr = sys.stdout"
 """Before a check of nbgrader's, which takes a warning or a debug line on stderr for a failure."""
 REFEREE = "## For the referee"
 WORDS_A_MINUTE = 150  # of prose with formulas
-LONGEST = 120  # characters of a reason: a check's message is shorter, a student's error may not be
 
 Cell = dict[str, Any]
 
@@ -150,17 +144,6 @@ class Lesson:
         for one in found:  # a solution has a name of its own, so that no check sees it
             one.solution = one.solution.replace(f"{one.function}_solution", one.function)
         return found
-
-    @cached_property
-    def words(self) -> set[str]:
-        """Its cells but the solutions, by what they say."""
-        return {_words(text_of(cell)) for cell in self.cells if "solution" not in tags_of(cell)}
-
-    @property
-    def own_code(self) -> list[str]:
-        """Its code cells without solutions and checks."""
-        code = [cell for cell in self.cells if cell["cell_type"] == "code"]
-        return [text_of(cell) for cell in code if not tags_of(cell) & {"solution", "check"}]
 
     @property
     def points(self) -> int:
@@ -271,162 +254,12 @@ def listing(found: list[Lesson]) -> Iterator[str]:
             yield f"| {link} | {numbers} | {row['needs']} | {row['learnt']} |"
 
 
-# --- grading --------------------------------------------------------------------------------------
-
-
-def grade(handins: Path, seconds: float, jobs: int) -> list[dict[str, Any]]:
-    """A row for every notebook below `handins`, and for every student without one.
-
-    The first folder below `handins` names the student; for a file that lies there directly its own
-    name does. seconds: the limit of a cell. ValueError where there is nothing to grade.
-    """
-    files = sorted(path for path in handins.rglob("*") if path.is_file())
-    rows = [_row(path, handins) for path in files if ".ipynb_checkpoints" not in path.parts]
-    books = [row for row in rows if row["file"].endswith(".ipynb")]
-    if not books:
-        raise ValueError(f"{handins} holds no notebook: it should hold a folder for each student")
-    with ThreadPoolExecutor(jobs) as pool:
-        for row in pool.map(lambda row: _graded(row, handins, seconds), books):
-            print(f"{row['file']}: {row['note'] or _score(row)}", flush=True)
-    others = {row["student"]: row for row in rows}
-    for row in books:
-        others.pop(row["student"], None)
-    note = "not graded: no notebook here; hand in the .ipynb"
-    return books + [row | {"note": note} for row in others.values()]
-
-
-def _row(file: Path, handins: Path) -> dict[str, Any]:
-    """Of a hand-in that was not looked at yet."""
-    inside = file.relative_to(handins)
-    student = inside.parts[0] if len(inside.parts) > 1 else inside.stem
-    empty = dict.fromkeys(("assignment", "points", "of", "exercises", "reasons", "note"), "")
-    return {"student": student, "file": str(inside), **empty}
-
-
-def _score(row: dict[str, Any]) -> str:
-    return f"{row['points']} of {row['of']} points"
-
-
-def _graded(row: dict[str, Any], handins: Path, seconds: float) -> dict[str, Any]:
-    """The row, with what a kernel of its own found.
-
-    It executes the lesson, then every cell of the hand-in that is not the lesson's own, in order,
-    whatever its name, then the lesson's checks. So a cell may be split, copied or moved, and a
-    changed check counts for nothing.
-    """
-    try:
-        one, own = lesson_of(notebooks.read(handins / row["file"])["cells"])
-    except ValueError as error:
-        why = f"{error}".replace(f"{handins / row['file']}", "the file").partition(" (")[0]
-        return row | {"note": f"not graded: {why}"}
-    checks = [nbformat.v4.new_code_cell(exercise.whole_check) for exercise in one.exercises]
-    cells = [nbformat.v4.new_code_cell(text) for text in (*one.own_code, *own)]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        surroundings = {
-            "CURLNB_HOME": str(environment.home().resolve()),
-            "CURLNB_RESULTS": folder,
-            "CURLNB_DRY": "1",  # a lesson's own runs are two steps on made-up data
-            "MPLBACKEND": "agg",
-            "PYTHONPATH": str(Path(notebooks.__file__).parents[2]),
-        }
-        book = nbformat.v4.new_notebook(cells=[*cells, *checks])
-        client = NotebookClient(book, timeout=seconds, allow_errors=True, kernel_name="python3")
-        try:
-            client.execute(cwd=folder, env=os.environ | surroundings)
-        except CellTimeoutError:
-            row["note"] = f"stopped after {seconds:g} s"
-        except DeadKernelError:
-            row["note"] = "its process died, out of memory perhaps"
-    numbers, reasons = [], []
-    for exercise, cell in zip(one.exercises, checks, strict=True):
-        why = _why_wrong(cell)
-        numbers.append(0 if why else exercise.points)
-        reasons += [f"{exercise.number}: {why}"] if why else []
-    scored = zip(one.exercises, numbers, strict=True)
-    exercises = "; ".join(f"{each.number}: {got}/{each.points}" for each, got in scored)
-    found = {"assignment": one.name, "points": sum(numbers), "of": one.points}
-    return row | found | {"exercises": exercises, "reasons": " | ".join(reasons)}
-
-
-def _why_wrong(cell: Any) -> str:
-    """Why an executed check failed, in one short line, or the empty string."""
-    for output in cell.outputs:
-        if output.output_type == "error":
-            said = " ".join(f"{output.ename}: {output.evalue}".split())
-            return said.removeprefix("AssertionError: ")[:LONGEST]
-    return "" if cell.execution_count else "stopped before its end"
-
-
-def lesson_of(cells: list[Cell]) -> tuple[Lesson, list[str]]:
-    """The lesson that a hand-in belongs to, and its code cells that are not the lesson's own.
-    ValueError where no function of any exercise is defined.
-    """
-    texts = [text_of(cell) for cell in cells if cell["cell_type"] == "code"]
-    defined = set(re.findall(r"^def (\w+)", "\n".join(texts), re.M))
-    candidates = []
-    for one in lessons():
-        if shared := len(defined & {exercise.function for exercise in one.exercises}):
-            own = [text for text in texts if _words(text) not in one.words]
-            candidates.append((len(own), -shared, one, own))
-    if not candidates:
-        raise ValueError("it defines no function of any exercise, so it belongs to no assignment")
-    # By the cells that are the lesson's own: these may define what another lesson asks for.
-    *_, one, own = min(candidates, key=lambda found: found[:2])
-    return one, own
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def write(rows: list[dict[str, Any]], path: Path) -> Path:
-    """The rows as a CSV, and a text for each hand-in in the folder that is returned.
-
-    A name that a spreadsheet would take for a formula gets an apostrophe.
-    """
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: re.sub(r"\A(?=[=+\-@])", "'", f"{v}") for k, v in row.items()})
-    feedback = path.with_name(f"{path.stem}-feedback")
-    for row in rows:
-        score = f"{row['assignment']}: {_score(row)}" if row["assignment"] else ""
-        lines = [score, row["exercises"], *row["reasons"].split(" | "), row["note"]]
-        place = feedback / Path(row["file"]).with_suffix(".txt")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
-    return feedback
-
-
-def main(arguments: list[str]) -> int:
-    """The command. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    commands = parser.add_subparsers(dest="command")
-    grading = commands.add_parser("grade", help="grade the hand-ins below a folder")
-    grading.add_argument("handins", type=Path, help="it holds a folder for each student")
-    grading.add_argument("--out", type=Path, help="the CSV; default: the folder's name with .csv")
-    grading.add_argument("--seconds", type=float, default=300, help="the limit of a cell")
-    grading.add_argument("--jobs", type=int, default=environment.cores(), help="at a time")
-    given = parser.parse_args(arguments)
-    try:
-        if given.command == "grade":
-            out = given.out or Path(f"{given.handins}".rstrip("/") + ".csv")
-            rows = grade(given.handins, given.seconds, max(1, given.jobs))
-            feedback = write(rows, out)
-            noted = sum(row["note"] != "" for row in rows)
-            print(f"{out}: {len(rows)} hand-ins, {noted} with a note; feedback in {feedback}")
-        else:
-            folder = environment.results_folder() / "course"
-            found = build(folder)
-            many = sum(len(one.exercises) for one in found)
-            points = sum(one.points for one in found)
-            print(f"{folder}: {len(found)} assignments, {many} exercises, {points} points")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+def main() -> None:
+    folder = environment.results_folder() / "course"
+    found = build(folder)
+    many, points = sum(len(one.exercises) for one in found), sum(one.points for one in found)
+    print(f"{folder}: {len(found)} assignments, {many} exercises, {points} points")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

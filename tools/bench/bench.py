@@ -63,7 +63,6 @@ def comparisons(device: torch.device) -> Iterator[Row]:
     if small == "cnn":
         yield accelerated_step(small, device, compile=False, crop_before=32)
     yield knn_chunked(device)
-    yield exact_average(device)
     yield loss_cost(device)
     yield bench_text.packed_sentences(device)
     yield bench_graphs.infograph_loss(device)
@@ -162,26 +161,6 @@ def knn_chunked(device: torch.device) -> Row:
     what = "kNN evaluation, chunked against a sample at a time"
     ours = functools.partial(evaluation.knn, train, labels, test, wanted)
     return compared(what, ours, one_by_one, device, "images/s", len(test), 3)
-
-
-def exact_average(device: torch.device) -> Row:
-    """Seconds of the exact average 2-way accuracy (3,029 classes) against 1,000 sampled tasks,
-    whose error is about a point.
-    """
-    torch.manual_seed(0)
-    classes = 3_029
-    scores = torch.randn(2 * classes, classes, device=device)
-    labels = torch.arange(classes, device=device).repeat(2)
-
-    def sampled() -> None:
-        for _ in range(1_000):
-            pair = torch.randperm(classes, device=device)[:2]
-            rows = torch.isin(labels, pair)
-            (scores[rows][:, pair].argmax(1) == (labels[rows] == pair[1]).long()).float().mean()
-
-    what = "average 2-way accuracy of 3,029 classes, exact against sampled"
-    ours = functools.partial(evaluation.average_accuracy, scores, labels, 2)
-    return compared(what, ours, sampled, device, repeats=3)
 
 
 def loss_cost(device: torch.device) -> Row:
