@@ -15,7 +15,7 @@ import nbformat
 import pytest
 import setuptools  # noqa: F401  (nbgrader needs it before anything imports distutils)
 from course_hidden import HIDDEN
-from course_wrong_answers import TABULATED, WRONG, wrong
+from course_wrong_answers import TABULATED, WRONG
 
 from curlnb.companion import notebooks
 from curlnb.runs import environment
@@ -109,25 +109,21 @@ def {0}(*given):
 """
 ANSWERS = {
     "stubs": lambda e: e.stub,
-    "wrong": lambda e: wrong(e.lesson, e.function, e.solution)[0],
     "noisy": lambda e: e.solution + DEBUGGED.format(e.function),
 }
-NEEDED = (  # by the checks of SMALL, of its own cells
-    "import sys\nimport numpy as np\nfrom curlnb.companion import notebook",
-    "def epochs_to(curve, mark):\n    return np.interp(mark, curve, range(1, len(curve) + 1))",
-)
 
 
 def test_nbgrader_grades_an_assignment(made, tmp_path, monkeypatch):
-    """Its own commands, as docs/course.md has them, give none to stubs and to a wrong answer, and
-    full marks to an answer that prints on stderr.
+    """Its own commands, as docs/course.md has them, give none to stubs, and full marks to an
+    answer that prints on stderr.
     """
     from nbgrader import apps
 
     folder, one = Path("4_across"), LESSONS[SMALL]
     source = nbformat.read(made / "source" / folder / f"{SMALL}.ipynb", as_version=4)
-    kept = [cell for cell in source.cells if "nbgrader" in cell.metadata]
-    source.cells = [*map(nbformat.v4.new_code_cell, NEEDED), *kept]
+    kept = [c for c in source.cells if "nbgrader" in c.metadata or "def epochs_to(" in c.source]
+    needed = "import sys\nimport numpy as np\nfrom curlnb.companion import notebook"  # by checks
+    source.cells = [nbformat.v4.new_code_cell(needed), *kept]
     (tmp_path / "source" / folder).mkdir(parents=True)
     nbformat.write(source, tmp_path / "source" / folder / f"{SMALL}.ipynb")
     (tmp_path / "nbgrader_config.py").write_text((made / "nbgrader_config.py").read_text())
@@ -160,5 +156,5 @@ def test_nbgrader_grades_an_assignment(made, tmp_path, monkeypatch):
             nbformat.write(book, tmp_path / "submitted" / student / folder / f"{SMALL}.ipynb")
     with open("grades.csv", newline="") as file:
         scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
-    assert scores == {"stubs": 0, "wrong": 0, "noisy": one.points}
+    assert scores == {"stubs": 0, "noisy": one.points}
     assert len(list(tmp_path.glob("feedback/*/4_across/*.html"))) == len(ANSWERS)
