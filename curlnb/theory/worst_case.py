@@ -113,13 +113,6 @@ def equation_4_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     return torch.where(own >= other, own.exp(), beyond)
 
 
-def own_class_mass(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """pi = q_beta(h(x') = h(x)), [..., P]: tau+ Z+/Z, where robinson2021's Eq. 2 has tau+."""
-    log_weights = beta * u + world.p.log()
-    own = log_weights.masked_fill(~world.same, -math.inf)
-    return (own.logsumexp(-1) - log_weights.logsumexp(-1)).exp()
-
-
 def game_loss(world: LabelledWorld, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> Tensor:
     """L(f, q) = E_{x, x+} log(1 + Q E_q e^u / e^{u+}) (robinson2021, Eq. 3 and 5). Returns [...].
 
