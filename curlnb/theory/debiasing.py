@@ -47,13 +47,8 @@ def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
 
     Anchors are drawn as (class, point), so that A is at most C P. embedding: [P, d] unit vectors;
     D: [C, P] distribution of each class over the points. ValueError where a row is not of unit
-    length, or shapes do not fit.
+    length.
     """
-    if D.shape[-1] != len(embedding) or len(D) < 2:
-        raise ValueError(
-            f"D {tuple(D.shape)} and embedding {tuple(embedding.shape)} do not fit: use [C >= 2, "
-            "P] and [P, d]"
-        )
     norms = embedding.norm(dim=1)
     if not torch.allclose(norms, torch.ones_like(norms), atol=1e-6):
         raise ValueError(
@@ -235,13 +230,8 @@ def class_prior(positive: Tensor, unlabelled: Tensor) -> Prior:
     each ratio of the two is an upper bound of tau+, sharp where no true negative scores above c.
     The threshold minimises the ratio plus 1.01 times its deviation at confidence 0.1.
     positive: [m], unlabelled: [n], larger for more similar pairs. An overestimate where p- reaches
-    as high as p+ does. ValueError if either is empty.
+    as high as p+ does.
     """
-    if len(positive) == 0 or len(unlabelled) == 0:
-        raise ValueError(
-            f"class_prior needs scores of both kinds, got {len(positive)} positive and "
-            f"{len(unlabelled)} unlabelled ones"
-        )
     positive, unlabelled = positive.double().sort().values, unlabelled.double().sort().values
     # share of scores >= c
     above_p = 1 - torch.searchsorted(positive, positive).double() / len(positive)

@@ -94,7 +94,7 @@ def negative_mean(
     Returns [..., P, C]. tau_plus=None: over p_x^-, the other classes in proportion to rho. A number
     in [0, 1): the limit of Eq. 16 with this prior for every class, max{(E_p - tau+ E_{p+}) / tau-,
     floor}: the true mean where each rho_c is tau_plus, and the marginal's mean, with all its bias,
-    at 0. ValueError for tau_plus out of range.
+    at 0.
     """
     check_representation(world, f)
     log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
@@ -108,10 +108,6 @@ def negative_mean(
         others = torch.where(own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes))
         shares = others.log_softmax(-1).unsqueeze(-3)
         return torch.logsumexp(by_class.unsqueeze(-2) + shares, -1)
-    if not 0 <= tau_plus < 1:
-        raise ValueError(
-            f"tau_plus is {tau_plus}: a class prior lies in [0, 1); None takes each class's own"
-        )
     marginal = torch.logsumexp(by_class + log_rho.unsqueeze(-2), -1, keepdim=True)
     mean = (marginal.exp() - tau_plus * by_class.exp()) / (1 - tau_plus)
     return mean.clamp_min(max(floor, 1e-300)).log()
@@ -123,10 +119,8 @@ def debiased_loss(
     """The debiased loss of infinitely many samples, E log(1 + N g(x) e^{-f(x).f(x+)}), [...].
 
     g is that of `negative_mean`. With tau_plus=None it is Lemma 4's right side, and Lemma 2's limit
-    of the unbiased loss. N > 0: the weight of the negatives, else ValueError.
+    of the unbiased loss. N > 0: the weight of the negatives.
     """
-    if not N > 0:
-        raise ValueError(f"N is {N}: the weight of the negatives is positive")
     g = negative_mean(world, f, tau_plus=tau_plus, floor=floor)  # [..., x, c]
     exponent = math.log(N) + g.mT.unsqueeze(-1) - (f @ f.mT).unsqueeze(-3)  # [..., c, x, x+]
     table = torch.logaddexp(exponent, torch.zeros_like(exponent))  # softplus would round above 20

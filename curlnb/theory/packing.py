@@ -50,10 +50,8 @@ def tammes_distance(classes: int) -> float:
 def nearest_squared(v: Tensor) -> Tensor:
     """The squared distance to the nearest other class, min_{c' != c} ||v_c - v_c'||^2, for each c.
 
-    v: [..., C, d] unit vectors. Returns [..., C]. ValueError for C < 2.
+    v: [..., C >= 2, d] unit vectors. Returns [..., C].
     """
-    if v.shape[-2] < 2:
-        raise ValueError(f"{v.shape[-2]} vector has no neighbour: use 2 or more")
     own = torch.eye(v.shape[-2], dtype=torch.bool, device=v.device)
     return (2 - 2 * (v @ v.mT).masked_fill(own, -1).amax(-1)).clamp_min(0)
 
@@ -220,11 +218,8 @@ def theorem_5(excess: float, xi: float, classes: float, t: float = 1.0) -> Bound
 
     excess: eps >= 0. xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t.
     classes: |C|, or 1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A
-    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps. ValueError for negative excess
-    or xi.
+    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps.
     """
-    if excess < 0 or xi < 0:
-        raise ValueError(f"the excess risk and xi are at least 0, not {excess} and {xi}")
     room = xi**2 - 2 * classes * (1 + 1 / t) * math.sqrt(excess)
     more = xi**2 - 2 * classes / t * math.sqrt(excess) if excess <= 1 / (4 * t**2) else -1.0
     printed = 8 * excess / room**2 if room else math.inf
