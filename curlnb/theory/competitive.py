@@ -110,7 +110,7 @@ def margin(
 
 def _inverse_erfc(y: Tensor) -> Tensor:
     """x with erfc(x) = y, 0 < y <= 1, without the cancellation of erfinv(1 - y); differentiable."""
-    x = torch.from_numpy(special.erfcinv(y.detach().cpu().numpy())).to(y)
+    x = torch.as_tensor(special.erfcinv(y.detach().cpu().numpy())).to(y)
     slope = -2 / math.sqrt(math.pi) * (-x.square()).exp().clamp_min(1e-300)
     return x + (y - y.detach()) / slope
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from formulas import generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -30,10 +31,6 @@ from curlnb.evaluation import (
     top_r,
     tr_accuracy,
 )
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def blobs(n: int, classes: int, d: int, spread: float, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -88,7 +85,7 @@ def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
 
 class TestRankAccuracies:
     @given(tied_scores, st.data())
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=30)
     def test_average_accuracy_is_the_mean_over_all_tasks_ties_included(self, samples, data):
         k = data.draw(st.integers(2, len(samples[0][0])))
         assert average_accuracy(*unpack(samples), k) == pytest.approx(
@@ -96,12 +93,12 @@ class TestRankAccuracies:
         )
 
     @given(tied_scores, st.data())
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=20)
     def test_top_r_is_the_mean_over_all_ways_to_break_ties(self, samples, data):
         r = data.draw(st.integers(1, len(samples[0][0])))
         assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
 
-    @pytest.mark.parametrize("k", [2, 3, 7, 20])
+    @pytest.mark.parametrize("k", [2, 7, 20])
     def test_a_constant_representation_scores_at_chance(self, k):
         """For all class sizes; the means must be equal to the last bit."""
         features, labels = (
@@ -146,7 +143,7 @@ class TestRankAccuracies:
         means = torch.randint(-2, 3, (13, 4), generator=generator(1)).float()
         whole = class_ranks(features @ means.T, labels)
         assert int(whole[1].max()) > 0  # ties are among them
-        for chunk in (1, 13, 14, 130, 10_000):
+        for chunk in (1, 14, 10_000):
             monkeypatch.setattr(accuracy, "CHUNK", chunk)
             for again in (
                 class_ranks(features @ means.T, labels),
@@ -160,35 +157,22 @@ class TestRankAccuracies:
             average_accuracy(scores, labels, 5)
         with pytest.raises(ValueError, match=r"labels must lie in 0\.\.3.*got 0\.\.4"):
             top_r(scores, torch.tensor([0, 1, 4]), 1)
-        with pytest.raises(ValueError, match=r"got \[3, 4\] and \[2\]"):
-            top_r(scores, labels[:2], 1)
         for value in (math.nan, math.inf, -math.inf):
-            scores[1, 3] = (
-                # of a class that is not the true one: it must not count as beaten, nor as ahead
-                value
-            )
-            for call in (
-                lambda: average_accuracy(scores, labels, 2),
-                lambda: top_r(scores, labels, 1),
-            ):
-                with pytest.raises(ValueError, match="NaN or infinity"):
-                    call()
+            # of a class that is not the true one: it must not count as beaten, nor as ahead
+            scores[1, 3] = value
+            with pytest.raises(ValueError, match="NaN or infinity"):
+                average_accuracy(scores, labels, 2)
 
 
 class TestMeanClassifier:
-    def test_by_hand(self):
-        features = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
-        assert torch.equal(
-            mean_classifier(features, torch.tensor([1, 1, 0]), 2),
-            torch.tensor([[0.0, 5.0], [2.0, 1.0]]),
-        )
-
     def test_mu_5_averages_five_distinct_samples_of_each_class(self):
         """With one-hot features a mean says which samples went into it.
 
         Five times 1/5 on its own class's samples.
         """
         labels = torch.arange(30) % 3
+        all_of_them = (F.one_hot(labels).T / 10).float()
+        assert torch.equal(mean_classifier(torch.eye(30), labels, 3), all_of_them)
         means = mean_classifier(torch.eye(30), labels, 3, per_class=5, generator=generator())
         for c, row in enumerate(means):
             assert set(labels[row > 0].tolist()) == {c}
@@ -202,8 +186,8 @@ class TestMeanClassifier:
 
         assert torch.equal(draw(3), draw(3))
         # each sample: one of ten, five drawn, weight 1/5 each
-        share = torch.stack([draw(seed) for seed in range(400)]).mean(0)
-        assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(400))
+        share = torch.stack([draw(seed) for seed in range(100)]).mean(0)
+        assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(100))
 
     def test_errors(self):
         features, labels = torch.zeros(5, 2), torch.tensor([0, 0, 0, 1, 1])
@@ -214,8 +198,7 @@ class TestMeanClassifier:
 
 
 class TestKnn:
-    @pytest.mark.parametrize("k", [1, 5, 50])
-    @pytest.mark.parametrize("temperature", [0.07, None])
+    @pytest.mark.parametrize(("k", "temperature"), [(1, None), (5, None), (50, 0.07)])
     def test_is_scikit_learns(self, k, temperature):
         """On unit vectors with cosine distance 1 - s and the same weights."""
         from sklearn.neighbors import KNeighborsClassifier
@@ -254,14 +237,8 @@ class TestKnn:
             knn(x, y.float(), x, y, k=2)
         with pytest.raises(ValueError, match=r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
-        with pytest.raises(ValueError, match="diverged"):
-            knn(x, y, x * math.nan, y, k=2)
         with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
             knn(x, y - 1, x, y, k=2)
-        with pytest.raises(
-            ValueError, match="1000000001 classes are far more than there are samples"
-        ):
-            knn(x, y.clone().index_fill_(0, torch.tensor([3]), 10**9), x, y, k=2)
 
 
 class TestLinearProbe:
@@ -302,14 +279,7 @@ class TestLinearProbe:
         assert dict(os.environ) == before
         assert torch.allclose(on_device, probes._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
 
-    def test_a_dead_feature_is_harmless(self):
-        (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
-        dead = lambda z: torch.cat([z, torch.full((len(z), 1), 0.1)], dim=1)  # noqa: E731
-        assert linear_probe(dead(x), y, dead(x_test), y_test).accuracy == pytest.approx(
-            linear_probe(x, y, x_test, y_test).accuracy
-        )
-
-    @pytest.mark.parametrize(("n", "d", "spread"), [(60, 100, 6.0), (150, 6, 2.0), (60, 30, 3.0)])
+    @pytest.mark.parametrize(("n", "d", "spread"), [(60, 40, 6.0), (100, 6, 2.0)])
     def test_cross_validation_chooses_C_without_the_test_set(self, n, d, spread):
         """As scikit-learn's grid search; other test labels give the same choice."""
         from sklearn.linear_model import LogisticRegression
@@ -500,21 +470,16 @@ class TestReleasedProbe:
 
 class TestTrainedTasks:
     def test_seeded_and_near_the_exact_value_of_all_tasks(self):
-        """45 tasks can be taken all; 30 drawn ones must agree within four standard errors."""
-        (x, y), (x_test, y_test) = blobs(100, 10, 6, 1.5), blobs(200, 10, 6, 1.5, seed=1)
-        every, none = tr_accuracy(x, y, x_test, y_test, 2, tasks=45, generator=generator())
+        """15 tasks can be taken all; 12 drawn ones must agree within four standard errors."""
+        sets = *blobs(48, 6, 4, 1.5), *blobs(96, 6, 4, 1.5, seed=1)
+        every, none = tr_accuracy(*sets, 2, tasks=15, generator=generator())
         assert none == 0.0
-        drawn = tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
-        assert drawn == tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
+        drawn = tr_accuracy(*sets, 2, tasks=12, generator=generator())
+        assert drawn == tr_accuracy(*sets, 2, tasks=12, generator=generator())
+        whole = (linear_probe(*sets).accuracy, 0.0)  # the one task of all classes
+        assert tr_accuracy(*sets, 6, generator=generator()) == whole
         assert 0 < drawn[1] < 0.05
         assert abs(drawn[0] - every) < 4 * drawn[1]
-
-    def test_the_task_of_all_classes_is_one_probe(self):
-        (x, y), (x_test, y_test) = blobs(100, 5, 6, 1.5), blobs(100, 5, 6, 1.5, seed=1)
-        assert tr_accuracy(x, y, x_test, y_test, 5, generator=generator()) == (
-            linear_probe(x, y, x_test, y_test).accuracy,
-            0.0,
-        )
 
     def test_errors(self):
         x, y = blobs(20, 4, 3, 1.0)
@@ -539,9 +504,9 @@ def test_what_has_diverged_is_refused_by_every_classifier(value):
         lambda: mean_classifier(x, y, 2),
         lambda: linear_classifier(x, y),
         lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
+        lambda: knn(x, y, x, y, k=2),
         lambda: svm_cross_validation(x, y, generator=generator(), outer=2, inner=2),
         lambda: sentence_tasks.cross_validated(x, y, count=4, inner=2),
-        lambda: sentence_tasks.train_test(x[:5], y[:5], x, y, count=2),
     ):
         with pytest.raises(
             ValueError, match=r"^features hold NaN or infinity: the representation has diverged$"
@@ -555,9 +520,6 @@ def test_arrays_are_refused_with_the_remedy():
         lambda: class_ranks(x, y),
         lambda: knn(x, y, x, y, k=2),
         lambda: mean_classifier(x, y, 2),
-        lambda: linear_classifier(x, y),
-        lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
-        lambda: svm_cross_validation(x, y, generator=generator(), outer=2),
     ):
         with pytest.raises(ValueError, match=r"must be tensors, got ndarray.*torch\.as_tensor"):
             call()

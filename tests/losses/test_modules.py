@@ -2,13 +2,15 @@
 the losses that people use now.
 """
 
-import re
+import copy
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -116,7 +118,6 @@ def test_a_temperature_learns_with_the_model(tile):
     [
         (lambda: InfoNCE(0.0), "temperature must be positive, not 0.0"),
         (lambda: InfoNCE(reduction="avg"), "reduction must be 'mean', 'sum' or 'none', not 'avg'"),
-        (lambda: InfoNCE(tile=0), "tile must be a number of anchors >= 1 or None, not 0"),
         (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
         (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"need integer labels \[8\], not .*\(3,\)"),
         (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"need views, all of one shape \[B, d\]"),
@@ -140,67 +141,49 @@ def test_a_setting_of_another_library_is_named():
 
 GATHERED = ("hard", "rescale", "unbiased")  # need the whole batch's negatives, peak and labels
 
-RANKS = """
-import sys, torch
-import torch.distributed as dist
-from test_modules import CASES, GATHERED, LABELS, raw
 
-rank, ranks, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-found = {}
-torch.manual_seed(0)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 4).double())
-for case in GATHERED:
-    for tile in (None, 5):
-        model.zero_grad()
-        own = [x.detach().chunk(ranks)[rank] for x in raw()]
-        labels = LABELS.chunk(ranks)[rank]
-        loss = CASES[case](gather=True, tile=tile)(*map(model, own), labels=labels)
-        loss.backward()
-        dist.all_reduce(loss := loss.detach() / ranks)
-        found[case, tile] = [loss, *(p.grad.clone() for p in model.parameters())]
-try:
-    CASES["hard"](gather=True)(*(x[: 2 + rank] for x in raw()))
-except ValueError as error:
-    found["unequal"] = str(error)
-torch.save(found, f"{file}.{rank}")
-"""
+def as_rank(rank, file):
+    """Asserts, as one of two processes, that gathering gives the loss and gradient of one alone."""
+    options = dict(init_method=f"file://{file}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", timeout=timedelta(minutes=5), **options)
+    try:
+        for case in GATHERED:
+            torch.manual_seed(0)
+            alone = nn.Linear(5, 4).double()
+            model = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
+            views = [x.detach() for x in raw()]
+            whole = CASES[case]()(*map(alone, views), labels=LABELS)
+            whole.backward()
+            expected = [whole.detach(), *(p.grad for p in alone.parameters())]
+            for tile in (None, 5):
+                model.zero_grad()
+                own = [model(x.chunk(2)[rank]) for x in views]
+                loss = CASES[case](gather=True, tile=tile)(*own, labels=LABELS.chunk(2)[rank])
+                loss.backward()
+                dist.all_reduce(loss := loss.detach() / 2)
+                found = [loss, *(p.grad for p in model.parameters())]
+                torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+        says = r"need views \[B, d\] of one shape, not \[2, 5\], \[3, 5\]: use drop_last=True"
+        with pytest.raises(ValueError, match=says):
+            CASES["hard"](gather=True)(*(x[: 2 + rank] for x in raw()))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_processes_that_gather_give_the_loss_and_gradient_of_one(tmp_path):
-    ranks = 2
-    code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n{RANKS}"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), str(ranks), str(tmp_path / "meet")],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    """The other process is a new one; this is the first."""
+    paths = [str(Path(__file__).parent), *sys.path]
+    code = (
+        f"import sys; sys.path[:0] = {paths!r}; import test_modules as t; t.as_rank(1, sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "meet")]
+    other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        for process in started:
-            _, said = process.communicate(timeout=300)
-            assert process.returncode == 0, said
+        as_rank(0, tmp_path / "meet")
+        _, said = other.communicate(timeout=300)
+        assert other.returncode == 0, said
     finally:
-        for process in started:
-            process.kill()
-    for rank in range(ranks):
-        found = torch.load(tmp_path / f"meet.{rank}")
-        shapes = ", ".join(re.escape(f"[{2 + other}, 5]") for other in range(ranks))
-        assert re.fullmatch(
-            rf"all processes need views \[B, d\] of one shape, not {shapes}: use drop_last=True",
-            found["unequal"],
-        )
-        for case in GATHERED:
-            torch.manual_seed(0)
-            model = nn.Linear(5, 4).double()
-            views = [x.detach() for x in raw()]
-            loss = CASES[case]()(*map(model, views), labels=LABELS)
-            loss.backward()
-            expected = [loss.detach(), *(p.grad for p in model.parameters())]
-            for tile in (None, 5):
-                torch.testing.assert_close(found[case, tile], expected, rtol=1e-11, atol=1e-13)
+        other.kill()
 
 
 def test_gather_in_one_process_is_the_whole_batch():

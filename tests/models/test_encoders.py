@@ -35,26 +35,24 @@ def seeded(name: str, **arguments) -> nn.Module:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_encoders_have_the_published_size_and_feature_length(name):
-    network, feature_dim = encoder(name)
-    assert (sum(p.numel() for p in network.parameters()), feature_dim) == SIZES[name]
-    assert network.eval()(noise(2, 3, 32, 32)).shape == (2, feature_dim)
+    """Also for one channel and STL-10's images, with shapes alone: nothing is computed."""
+    with torch.device("meta"):
+        network, feature_dim = encoder(name)
+        assert (sum(p.numel() for p in network.parameters()), feature_dim) == SIZES[name]
+        for size in (32, 96):
+            assert network.eval()(torch.zeros(2, 3, size, size)).shape == (2, feature_dim)
+        gray = encoder(name, in_channels=1)[0].eval()
+        assert gray(torch.zeros(2, 1, 32, 32)).shape == (2, feature_dim)
 
 
 def test_the_stem_keeps_the_resolution():
     """CIFAR images shrink three times, from 32 to 4, not five times to 1."""
-    network, sizes = encoder("resnet18")[0], []
-    network.layer1.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
-    network.layer4.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
-    network.eval()(noise(1, 3, 32, 32))
+    with torch.device("meta"):
+        network, sizes = encoder("resnet18")[0], []
+        for layer in (network.layer1, network.layer4):
+            layer.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
+        network.eval()(torch.zeros(1, 3, 32, 32))
     assert sizes == [32, 4]
-
-
-@pytest.mark.parametrize(("name", "size"), [("cnn", 28), ("resnet18", 28), ("vgg16", 32)])
-def test_one_channel_and_the_linear_probes_image_sizes(name, size):
-    network, feature_dim = encoder(name, in_channels=1)
-    assert network.eval()(noise(2, 1, size, size)).shape == (2, feature_dim)
-    # STL-10's test images, as released
-    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (1, feature_dim)
 
 
 def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
@@ -77,8 +75,7 @@ def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_give
     assert len(blocks) == len(stages)
     x = noise(2, 64, 6, 6)
     torch.testing.assert_close(blocks[1](x) - x, nn.Sequential(*blocks[1].children())(x))
-    for channels, size in ((3, 24), (1, 28), (3, 96)):
-        assert resnet9(channels).eval()(noise(2, channels, size, size)).shape == (2, 128)
+    assert resnet9(1).eval()(noise(2, 1, 28, 28)).shape == (2, 128)
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
