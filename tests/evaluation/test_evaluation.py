@@ -11,11 +11,10 @@ import torch
 from formulas import generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from curlnb.evaluation import (
-    ProbeResult,
     accuracy,
     average_accuracy,
     class_ranks,
@@ -33,7 +32,7 @@ from curlnb.evaluation import (
 )
 
 
-def blobs(n: int, classes: int, d: int, spread: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+def blobs(n, classes, d, spread, seed=0):
     """Gaussian classes around fixed random centres: n samples of them, balanced."""
     centres = torch.randn(classes, d, generator=generator(99))
     labels = torch.arange(n) % classes
@@ -50,13 +49,13 @@ tied_scores = st.integers(2, 6).flatmap(
 )
 
 
-def unpack(samples: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+def unpack(samples):
     return torch.tensor([row for row, _ in samples]).float(), torch.tensor(
         [label for _, label in samples]
     )
 
 
-def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
+def brute_average(samples, k):
     """Every task of every sample; a tie counts 1 / (number tied for the first place)."""
     total = Fraction(0)
     for row, label in samples:
@@ -70,7 +69,7 @@ def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
     return total / len(samples)
 
 
-def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
+def brute_top(samples, r):
     """Every order in which the classes can be named that respects their scores."""
     total = Fraction(0)
     for row, label in samples:
@@ -120,7 +119,7 @@ class TestRankAccuracies:
         # and class 30 of the fourth sample ties with 20 further ones
         scores[3, 40:60] = scores[3, 30]
 
-        def solved(a: int, e: int) -> Fraction:
+        def solved(a, e):
             return Fraction(
                 math.comb(c - a, k) - math.comb(c - 1 - a - e, k), (e + 1) * math.comb(c - 1, k - 1)
             )
@@ -309,7 +308,7 @@ class TestLinearProbe:
             linear_probe(x, y, x, y, C=0.0)
 
 
-def small_encoder() -> nn.Module:
+def small_encoder():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
@@ -317,7 +316,7 @@ def small_encoder() -> nn.Module:
         )
 
 
-def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def pictures(n, seed=0):
     """Stripes along one axis or the other, with noise: two classes."""
     labels = torch.arange(n) % 2
     stripes = 80.0 * (torch.arange(8) % 2).expand(8, 8)
@@ -327,11 +326,11 @@ def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     )[:, None], labels
 
 
-def scaled(images: Tensor) -> Tensor:
+def scaled(images):
     return images.float() / 255
 
 
-def noisy(images: Tensor, g: torch.Generator) -> Tensor:
+def noisy(images, g):
     return scaled(images) + 0.05 * torch.randn(images.shape, generator=g)
 
 
@@ -353,9 +352,7 @@ class TestExtractFeatures:
 
 
 class TestReleasedProbe:
-    def probe(
-        self, encoder: nn.Module, *, seed: int = 0, augment=noisy, **settings: int
-    ) -> ProbeResult:
+    def probe(self, encoder, *, seed=0, augment=noisy, **settings):
         options = {"epochs": 5, "batch": 32} | settings
         return released_probe(
             encoder,
@@ -415,7 +412,7 @@ class TestReleasedProbe:
         passes = []
 
         class Watched(nn.BatchNorm2d):
-            def forward(self, x: Tensor) -> Tensor:
+            def forward(self, x):
                 passes.append(
                     (
                         self.training,
@@ -443,7 +440,7 @@ class TestReleasedProbe:
         """
         calls = 0
 
-        def turns(images: Tensor, g: torch.Generator) -> Tensor:
+        def turns(images, g):
             nonlocal calls
             calls += 1
             return noisy(images if calls <= 9 else images.transpose(2, 3), g)

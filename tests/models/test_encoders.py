@@ -23,11 +23,11 @@ SIZES = {  # parameters and features
 }
 
 
-def noise(*shape: int) -> torch.Tensor:
+def noise(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def seeded(name: str, **arguments) -> nn.Module:
+def seeded(name, **arguments):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return encoder(name, **arguments)[0]
@@ -103,7 +103,7 @@ def test_simclr_gives_unit_vectors_in_float32_in_channels_last_and_bfloat16(auto
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def blocks() -> tuple[nn.Module, nn.Module]:
+def blocks():
     """A network twice, the second with weights moved from their start; float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)

@@ -27,11 +27,11 @@ from curlnb.theory.finite_worlds import (
 )
 
 
-def at_zero(kind: str, t: int) -> float:
+def at_zero(kind, t):
     return 1.0 if kind == "hinge" else math.log2(1 + t)
 
 
-def extremal_class(points: int, t: int, distance: float) -> tuple[torch.Tensor, torch.Tensor]:
+def extremal_class(points, t, distance):
     """Points at the quantile function (t + 1) u^t - 1, far out.
 
     For them Hartley and David's inequality is an equality.
@@ -94,7 +94,7 @@ def test_lemma_a1_holds_for_every_class_with_the_papers_constant_and_with_the_sh
     deviation = class_deviations(world.D, f)
     scale = 1e-9 * (1 + float(f.square().max()))
     assert bool((cost >= -scale).all())  # Jensen
-    assert bool((cost <= collision_constant(kind, t, sharp=True) * t * deviation + scale).all())
+    assert (cost <= collision_constant(kind, t, sharp=True) * t * deviation + scale).all()
     assert collision_constant(kind, t, sharp=True) < collision_constant(kind, t)
 
 
@@ -114,7 +114,7 @@ def test_search_reaches_the_sharp_constant(kind, t):
     With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the limit (a uniform grid).
     """
 
-    def ratio(world: World, f: torch.Tensor) -> torch.Tensor:
+    def ratio(world, f):
         return collision_ratio(world, 100 * f, kind, t)
 
     found = search(ratio, 2, 6, 1, generator=generator(8), steps=250, restarts=4)
@@ -145,9 +145,9 @@ def test_theorem_4_5_holds_for_the_minimiser_of_a_class_of_representations(kind)
     chosen = pairs.unsupervised.argmin(1, keepdim=True)
     left = pairs.supervised().gather(1, chosen)
     for sharp in (False, True):
-        assert bool((left <= theorem_4_5(world, f, kind, sharp=sharp) + 1e-9).all())
+        assert (left <= theorem_4_5(world, f, kind, sharp=sharp) + 1e-9).all()
     # the term beta s(f) cannot be left out
-    assert bool((left > pairs.different_class + 1e-3).any())
+    assert (left > pairs.different_class + 1e-3).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,8 +157,8 @@ def test_search_breaks_theorem_4_5_only_if_its_constant_is_too_small(kind):
     So L_un^!=(f) + beta s(f) may not fall below 1.
     """
 
-    def violation(times: float) -> float:
-        def objective(world: World, f: torch.Tensor) -> torch.Tensor:
+    def violation(times):
+        def objective(world, f):
             right = theorem_4_5(world, f, kind, sharp=True, times=times)
             return torch.minimum(pair_losses(world, f, kind).unsupervised - 1, 1 - right)
 

@@ -51,11 +51,11 @@ def test_the_constant_lies_between_variance_and_hoeffding_and_moves_with_f(seed,
     constant = sub_gaussian(world.D, f)
     centred = f - (world.D @ f).unsqueeze(1)
     covariance = torch.einsum("cx,cxi,cxj->cij", world.D, centred, centred)
-    assert bool((constant >= torch.linalg.eigvalsh(covariance)[:, -1] - 1e-12).all())
-    assert bool((constant <= torch.pdist(f).max() ** 2 / 4 + 1e-9).all())
+    assert (constant >= torch.linalg.eigvalsh(covariance)[:, -1] - 1e-12).all()
+    assert (constant <= torch.pdist(f).max() ** 2 / 4 + 1e-9).all()
     v = normal(400, d, seed=seed + 1) * torch.logspace(-2, 1.5, 400, dtype=torch.float64)[:, None]
     exponents = (world.D.log().unsqueeze(1) + v @ centred.mT).logsumexp(-1)  # [c, 400]
-    assert bool((exponents <= constant[:, None] * v.square().sum(1) / 2 * (1 + 1e-5) + 1e-12).all())
+    assert (exponents <= constant[:, None] * v.square().sum(1) / 2 * (1 + 1e-5) + 1e-12).all()
     torch.testing.assert_close(sub_gaussian(world.D, f + 5), constant, rtol=1e-5, atol=1e-9)
     torch.testing.assert_close(sub_gaussian(world.D, 3 * f), 9 * constant, rtol=1e-5, atol=1e-9)
 
@@ -124,10 +124,10 @@ def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(
         10**log_size * normal(8, 5, 2, seed=seed),
     )
     left = pair_losses(worlds, f, "hinge").different_class
-    assert bool((left <= lemma_bound(worlds, f, epsilon) * (1 + 1e-9)).all())
+    assert (left <= lemma_bound(worlds, f, epsilon) * (1 + 1e-9)).all()
     for sharp in (False, True):
         share = needed_share(worlds, f, left, epsilon, sharp=sharp)
-        assert bool((share[share.isfinite()] <= 1 + 1e-9).all())
+        assert (share[share.isfinite()] <= 1 + 1e-9).all()
     target = left - epsilon
     reached = margin_loss(worlds, f, needed_margin(worlds, f, target))
     torch.testing.assert_close(reached, target.clamp_min(0), rtol=1e-9, atol=1e-9)
@@ -137,7 +137,7 @@ def test_gradients_of_the_needed_share_agree_with_finite_differences():
     """The search climbs it through the supremum of sigma and the root gamma*."""
     world, f = random_world(generator(8), 3, 4, spread=1.0), normal(4, 2, seed=9)
 
-    def share(table: torch.Tensor) -> torch.Tensor:
+    def share(table):
         return needed_share(world, table, pair_losses(world, table, "hinge").different_class, 0.05)
 
     f.requires_grad_()
@@ -149,7 +149,7 @@ def test_gradients_of_the_needed_share_agree_with_finite_differences():
 
 
 def test_the_search_finds_a_violation_of_a_lowered_margin_and_none_of_the_proved_one():
-    def ratio(constant: float):
+    def ratio(constant):
         return lambda world, f: (
             pair_losses(world, f, "hinge").different_class
             / lemma_bound(world, f, 0.01, constant=constant)
@@ -177,4 +177,4 @@ def test_the_guarantee_bounds_every_member_of_a_class_that_its_minimiser_could_r
     assert best <= float(right.min())
     one = guarantee(worlds, f, price, epsilons=torch.tensor([0.1]).double())
     torch.testing.assert_close(one, lemma_bound(worlds, f, 0.1) + price)
-    assert bool((right <= one).any())
+    assert (right <= one).any()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from curlnb import losses
 from curlnb.theory.debiasing import (
-    AnchorDistributions,
     anchor_distributions,
     class_prior,
     lemma1,
@@ -25,7 +24,7 @@ from curlnb.theory.debiasing import (
 )
 
 
-def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> AnchorDistributions:
+def world(seed, classes=3, points=4, dim=3):
     g = generator(seed)
     z = torch.nn.functional.normalize(
         torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1
@@ -35,9 +34,7 @@ def world(seed: int, classes: int = 3, points: int = 4, dim: int = 3) -> AnchorD
     )
 
 
-def enumerated(
-    seen: AnchorDistributions, negatives: list[torch.Tensor], t: float, scale: float = 1.0
-) -> float:
+def enumerated(seen, negatives, t, scale=1.0):
     """E log(1 + scale sum e^{(s_i - s+)/t}) over every outcome, one loop a draw."""
     total, points = 0.0, seen.similarity.shape[1]
     for a in range(len(seen.similarity)):
@@ -106,7 +103,7 @@ def test_two_level_errors_equal_the_librarys_loss_drawn_many_times():
     levels, plus, minus, tau, t, N, M, n = (0.8, -0.4), 0.7, 0.2, 0.3, 0.5, 12, 3, 50_000
     g = generator(7)
 
-    def draw(q: float, *shape: int) -> torch.Tensor:
+    def draw(q, *shape):
         high = torch.rand(*shape, generator=g, dtype=torch.float64) < q
         return torch.where(high, levels[0], levels[1]).double()
 

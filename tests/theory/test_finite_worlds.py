@@ -22,7 +22,7 @@ from curlnb.theory.finite_worlds import (
 )
 
 
-def collapsed_world(classes: int) -> World:
+def collapsed_world(classes):
     """A class a point: Jensen's inequality has nothing to lose."""
     return World(torch.softmax(normal(classes), -1), torch.eye(classes, dtype=torch.float64))
 
@@ -134,7 +134,7 @@ def test_lemma_4_3_and_its_steps_hold_on_any_world(seed, classes, points, dim, s
     world = random_world(generator(seed), classes, points, spread=spread)
     losses = pair_losses(world, scale * normal(points, dim, seed=seed + 1), kind)
     slack = 1e-12 * (1 + float(losses.contrastive.max()))
-    assert bool((losses.contrastive >= losses.mean_classifier - slack).all())
+    assert (losses.contrastive >= losses.mean_classifier - slack).all()
     torch.testing.assert_close(
         losses.mean_classifier.diagonal(),
         torch.ones(classes, dtype=torch.float64),
@@ -299,7 +299,7 @@ def test_loss_constants_are_valid_and_sharp(kind, k):
         assert float(slopes.max()) > 1
 
 
-def finite_class(members: int, points: int, dim: int, radius: float = 1.0) -> torch.Tensor:
+def finite_class(members, points, dim, radius=1.0):
     f = normal(members, points, dim, seed=24)
     return f * (radius / f.norm(dim=-1, keepdim=True)).clamp_max(1)
 

@@ -53,11 +53,11 @@ def test_lemma_4_holds_from_k_minus_1_negatives_on_and_not_below(K):
         world, f = world_and_f(K, batch=(50,), scale=scale)
         left = mean_classifier_loss(world, f, K)
         for N in (K - 1, 20):
-            assert bool((left <= debiased_loss(world, f, N) * (1 + 1e-12)).all())
+            assert (left <= debiased_loss(world, f, N) * (1 + 1e-12)).all()
         below = debiased_loss(world, f, 0.5 * (K - 1))
-        assert bool((left <= 2 * below * (1 + 1e-12)).all())
+        assert (left <= 2 * below * (1 + 1e-12)).all()
         if scale == 0.1:  # nearly constant: log K against log(1 + N)
-            assert bool((left > below).all())
+            assert (left > below).all()
 
 
 def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_better():
@@ -130,7 +130,7 @@ def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0(
         - generalization.negative_mean(collapsed, corners)
     ).diagonal()
     # frequent classes keep false negatives, rare ones lose true ones
-    assert bool(((error > 0) == (unequal.rho > 0.25)).all())
+    assert ((error > 0) == (unequal.rho > 0.25)).all()
 
 
 def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():

@@ -9,7 +9,7 @@ from formulas import curl, dot, generator, normal
 
 from curlnb.theory import many_negatives, vector_losses
 from curlnb.theory.class_collision import collision_constant
-from curlnb.theory.finite_worlds import KINDS, World, random_world, search
+from curlnb.theory.finite_worlds import KINDS, random_world, search
 from curlnb.theory.many_negatives import (
     collision_floor,
     collisions,
@@ -21,7 +21,7 @@ from curlnb.theory.many_negatives import (
 from curlnb.theory.vector_losses import expected_loss
 
 
-def outcomes(rho: list[float], k: int):
+def outcomes(rho, k):
     """Every tuple (c+, c-_1, ..., c-_k) with its probability."""
     for classes in itertools.product(range(len(rho)), repeat=k + 1):
         yield classes[0], classes[1:], math.prod(rho[c] for c in classes)
@@ -172,7 +172,7 @@ def test_all_quantities_equal_loops_over_every_outcome(kind, k):
         )
 
 
-def s(world: World, f: torch.Tensor) -> torch.Tensor:
+def s(world, f):
     return many_negatives.intraclass_deviation(world, f)
 
 
@@ -183,10 +183,10 @@ def test_theorem_b1_holds_link_by_link_on_random_worlds(kind, k):
     f = torch.exp(normal(20, 1, 1, seed=12)) * normal(20, 6, 2, seed=13)
     sides = theorem_b1(world, f, kind, k)
     slack = 1e-9 * (1 + sides.right)
-    assert bool((sides.left <= sides.middle + slack).all())
-    assert bool((sides.middle <= sides.right + slack).all())
+    assert (sides.left <= sides.middle + slack).all()
+    assert (sides.middle <= sides.right + slack).all()
     floor = collision_floor(world.rho, kind, k)  # Eq. 28 with tau_k, where the paper prints tau
-    assert bool((many_negatives.unsupervised(world, f, kind, k) >= floor - 1e-9).all())
+    assert (many_negatives.unsupervised(world, f, kind, k) >= floor - 1e-9).all()
 
 
 # Tasks

@@ -21,7 +21,7 @@ from curlnb.theory.packing import (
 from curlnb.theory.worst_case import uniform_world
 
 
-def uniform(classes: int) -> torch.Tensor:
+def uniform(classes):
     return torch.full((classes,), 1 / classes, dtype=torch.float64)
 
 

@@ -17,7 +17,7 @@ from curlnb.theory.worst_case import (
 )
 
 
-def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 3):
+def world_and_similarities(seed, points=7, t=0.5, d=3):
     g = torch.Generator().manual_seed(seed)
     p = torch.softmax(torch.randn(points, generator=g, dtype=torch.float64), 0)
     labels = torch.cat([torch.arange(2), torch.randint(3, (points - 2,), generator=g)])
@@ -25,9 +25,7 @@ def world_and_similarities(seed: int, points: int = 7, t: float = 0.5, d: int = 
     return LabelledWorld(p, labels), f @ f.T / t
 
 
-def by_hand(
-    world: LabelledWorld, u: torch.Tensor, beta: float, Q: float
-) -> tuple[list[float], float]:
+def by_hand(world, u, beta, Q):
     """E_{q_beta^-} e^u of each anchor and L(f, q_beta^-), by their definitions in Python."""
     p, h, means, total = world.p.tolist(), world.labels.tolist(), [], 0.0
     for x in range(len(p)):
