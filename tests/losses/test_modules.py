@@ -12,7 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from formulas import refused
 from torch import nn
+from torch.testing import assert_close
 
 from curlnb.losses import (
     Debiased,
@@ -71,11 +73,11 @@ def test_a_module_is_the_function_on_the_batch(views):
         (HardNegative(corrected=True), hard_corrected(pos, neg, extra_pos=plus)),
         (Unbiased(), unbiased(pos, neg, same_label_mask(LABELS, views))),
     ):
-        torch.testing.assert_close(module(*leaves, labels=LABELS), each.mean())
+        assert_close(module(*leaves, labels=LABELS), each.mean())
     total, every = (InfoNCE(0.3, reduction=how)(*leaves) for how in ("sum", "none"))
     assert every.shape == (views * 8,)
-    torch.testing.assert_close(total, every.sum())
-    torch.testing.assert_close(InfoNCE(normalize=False)(*z), InfoNCE()(*leaves))
+    assert_close(total, every.sum())
+    assert_close(InfoNCE(normalize=False)(*z), InfoNCE()(*leaves))
 
 
 @pytest.mark.parametrize("views", [2, 3])
@@ -88,7 +90,7 @@ def test_tiles_give_the_loss_and_gradient_of_the_whole(case, views):
             loss_and_gradients(CASES[case](tile=tile)(*leaves, labels=LABELS), leaves)
             for tile in (None, 5)
         )
-        torch.testing.assert_close(tiled, whole, rtol=close, atol=close)
+        assert_close(tiled, whole, rtol=close, atol=close)
 
 
 def test_tiles_of_a_batch_of_one_and_under_autocast():
@@ -97,8 +99,8 @@ def test_tiles_of_a_batch_of_one_and_under_autocast():
     leaves = raw(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         found = [HardNegative(tile=tile)(*leaves) for tile in (None, 5)]
-    torch.testing.assert_close(*found)
-    torch.testing.assert_close(found[0], HardNegative()(*leaves))
+    assert_close(*found)
+    assert_close(found[0], HardNegative()(*leaves))
 
 
 @pytest.mark.parametrize("tile", [None, 5])
@@ -110,7 +112,7 @@ def test_a_temperature_learns_with_the_model(tile):
     criterion(*leaves).backward()
     pos, neg = pairwise(*(F.normalize(leaf, dim=1) for leaf in leaves))
     contrastive_loss(pos, neg, temperature=t, tau_plus=0.05, beta=1.0).mean().backward()
-    torch.testing.assert_close(criterion.temperature.grad, t.grad)
+    assert_close(criterion.temperature.grad, t.grad)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +126,8 @@ def test_a_temperature_learns_with_the_model(tile):
     ],
 )
 def test_wrong_settings_are_named_in_one_line(call, says):
-    with pytest.raises(ValueError, match=says) as error:
+    with refused(says):
         call()
-    assert "\n" not in str(error.value)
 
 
 def test_a_setting_of_another_library_is_named():
@@ -162,9 +163,9 @@ def as_rank(rank, file):
                 loss.backward()
                 dist.all_reduce(loss := loss.detach() / 2)
                 found = [loss, *(p.grad for p in model.parameters())]
-                torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+                assert_close(found, expected, rtol=1e-11, atol=1e-13)
         says = r"need views \[B, d\] of one shape, not \[2, 5\], \[3, 5\]: use drop_last=True"
-        with pytest.raises(ValueError, match=says):
+        with refused(says):
             CASES["hard"](gather=True)(*(x[: 2 + rank] for x in raw()))
     finally:
         dist.destroy_process_group()
@@ -188,7 +189,7 @@ def test_processes_that_gather_give_the_loss_and_gradient_of_one(tmp_path):
 
 def test_gather_in_one_process_is_the_whole_batch():
     leaves = raw()
-    torch.testing.assert_close(HardNegative(gather=True)(*leaves), HardNegative()(*leaves))
+    assert_close(HardNegative(gather=True)(*leaves), HardNegative()(*leaves))
 
 
 # ---- the losses of others ------------------------------------------------------------------------
@@ -207,8 +208,8 @@ def test_info_nce_is_lightlys_nt_xent():
                 InfoNCE(temperature, tile=7),
             )
         )
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(tiled, theirs, rtol=1e-10, atol=1e-12)
+        assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        assert_close(tiled, theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_info_nce_is_pytorch_metric_learnings_nt_xent():
@@ -217,7 +218,7 @@ def test_info_nce_is_pytorch_metric_learnings_nt_xent():
     leaves = raw(size=16)
     for temperature in (0.07, 0.5):
         criterion = theirs.SelfSupervisedLoss(theirs.NTXentLoss(temperature=temperature))
-        torch.testing.assert_close(
+        assert_close(
             loss_and_gradients(InfoNCE(temperature)(*leaves), leaves),
             loss_and_gradients(criterion(*leaves), leaves),
             rtol=1e-6,

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from formulas import generator
+from formulas import generator, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from curlnb import losses
 from curlnb.theory.debiasing import (
@@ -56,9 +57,9 @@ def test_a_view_is_the_mixture_of_its_classes():
     D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
     seen = anchor_distributions(z, D)
     assert seen.tau_plus == 0.25
-    torch.testing.assert_close(seen.marginal, D.mean(0).expand(20, 5))
-    torch.testing.assert_close(seen.weight.view(4, 5), D / 4)
-    with pytest.raises(ValueError, match="unit vectors"):
+    assert_close(seen.marginal, D.mean(0).expand(20, 5))
+    assert_close(seen.weight.view(4, 5), D / 4)
+    with refused("unit vectors"):
         anchor_distributions(2 * z, D)
 
 
@@ -75,7 +76,7 @@ def test_sampled_losses_equal_every_outcome_added_up(t):
         assert float(sampled_loss(seen, [(p, 1) for p in parts], t, scale=1.7)) == expected
     grouped = sampled_loss(seen, [(seen.plus, 1), (seen.minus, 2)], t, scale=1.7)
     assert float(grouped) == expected
-    with pytest.raises(ValueError, match="at least one"):
+    with refused("at least one"):
         sampled_loss(seen, [(seen.minus, 0)], t)
 
 
