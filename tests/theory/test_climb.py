@@ -21,6 +21,8 @@ def test_it_goes_on_until_a_larger_budget_gains_nothing_and_counts_ascents():
     assert rising.cases == 9
     assert list(rising.curve.values()) == sorted(rising.curve.values())
     assert float(ratio(rising.world, rising.f)) == pytest.approx(rising.value, abs=1e-9)
+    steep = climb(ratio, SIZE, [1, 2, 3, 4], **options)
+    assert (len(steep.curve), steep.settled) == (4, False)
     two = climb(ratio, SIZE, [1, 2], **options)
     assert not two.settled, "two budgets cannot show that more gains nothing"
     with refused("no budget is given"):

@@ -148,6 +148,10 @@ def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
             x[:, 0], x[:, 1], x[:, 2 : 2 + N], x[:, 2 + N :], tau_plus=tau, temperature=t
         )
         assert low <= float(losses.min()) < float(losses.max()) <= high
+        e_all = ((x[:, :1] * x[:, 1:]).sum(-1) / t).exp()  # of the positive, N u's and two v's
+        plus, u, v = e_all[:, 0], e_all[:, 1 : 1 + N].mean(1), e_all[:, 1 + N :].mean(1)
+        g = ((u - tau * v) / (1 - tau)).clamp_min(math.exp(-1 / t))
+        torch.testing.assert_close(losses, (1 + N * g / plus).log())
 
 
 def test_no_gradient_is_longer_than_the_lipschitz_constant_and_some_are_nearly_as_long():
