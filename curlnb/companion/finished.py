@@ -40,7 +40,7 @@ def unless_damaged(read: Callable[[Path], Status], path: Path) -> Status:
 
 
 def outcome(state: str, error: str = "", **known: Any) -> dict[str, Any]:
-    """What status.json says of a notebook. state: "done", "failed" or "timeout"."""
+    """What status.json says of a notebook. state: "done" or "failed"."""
     nothing = {"seconds": 0.0, "longest": 0.0, "cores": 0, "log": "", "inputs": "", "judged": 0}
     return {"state": state, "error": error, **nothing, "left": {}, "adopted": False, **known}
 
