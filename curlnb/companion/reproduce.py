@@ -191,7 +191,7 @@ class _Reproduction:
                 needs = notebooks.needs(path)
                 self.inputs[name] = inputs_of(path, self.profile, self.change)
             except (ValueError, OSError) as error:  # the others can run
-                self.status[name] = outcome("failed", printable(error))
+                self.status[name] = outcome(printable(error))
                 continue
             wanted = {"state": "done", "inputs": self.inputs[name], "judged": judged.get(name, 0)}
             same = wanted.items() <= before.items() and not self.adopt and not before["adopted"]
@@ -258,7 +258,6 @@ class _Reproduction:
         seconds = round(time.monotonic() - job.start, 1)
         longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
         self.status[job.name] = outcome(
-            "failed" if error else "done",
             error,
             seconds=seconds,
             longest=longest,  # which trained its runs; later ones found them
