@@ -16,7 +16,6 @@ import functools
 import json
 import math
 import time
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,14 +138,8 @@ class Store:
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> Record | None:
         """The run's record in this store, if it and the run's arrays are whole."""
-        identity = experiment.identity(parameters, seed)
         folder = self.folder(experiment, parameters, seed)
-
-        def whole(record: Record) -> bool:
-            same = record.get("identity") == identity and record.get("seed") == seed
-            return same and _complete(record) and "arrays" in record
-
-        record = files.read_sealed(folder / "run.json", whole)
+        record = files.read_sealed(folder / "run.json")
         if record and record["arrays"] and files.load_tensors(folder / ARRAYS) is None:
             return None
         return record
@@ -307,20 +300,15 @@ def default_store(profile: str = "quick") -> Store:
 def read_reference(path: Path) -> dict[str, Record]:
     """Reference records of one experiment by identity; one JSON object a line.
 
-    The file is committed, so a damaged line is not set aside: it is named, and counts as absent. A
-    line without a seal is of a reference that was written before there were seals.
+    The file is committed, so a damaged line is not set aside: it is named, and counts as absent.
     """
     found = {}
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            if "digest" in record:
-                record = files.unseal(record, reference_place(path.stem))
-            if not _complete(record):
-                raise files.Damaged("it lacks a field or a number")
+            record = files.unseal(json.loads(line), reference_place(path.stem))
             found[record["identity"]] = record
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
             files.say(
                 f"{path}, line {number}, is damaged ({error}): it counts as absent; "
                 "`git checkout` restores it"
@@ -331,20 +319,6 @@ def read_reference(path: Path) -> dict[str, Record]:
 def reference_place(experiment: str) -> str:
     """What the seal of a reference record is bound to."""
     return f"runs/{experiment}.jsonl"
-
-
-_FIELDS: dict[str, type | types.UnionType] = {
-    **dict.fromkeys(("experiment", "device", "identity", "code"), str),
-    **dict.fromkeys(("parameters", "metrics", "machine"), dict),
-    "seed": int,
-    "seconds": int | float,
-}
-
-
-def _complete(record: Record) -> bool:
-    """Whether a record has the fields that its readers take, and numbers where they must be."""
-    there = all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items())
-    return there and _numbers(record["metrics"])
 
 
 def _numbers(metrics: Any) -> bool:

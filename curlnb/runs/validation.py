@@ -135,6 +135,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list | tuple) and (
             not items or all(any(_fits(each, item) for item in items) for each in value)
         )
-    if kind not in _KINDS or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return kind in _KINDS and isinstance(value, kind)

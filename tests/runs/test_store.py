@@ -3,10 +3,8 @@
 import contextlib
 import functools
 import json
-import math
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from safetensors import safe_open
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
-from curlnb.runs.executors import SweepError
+from curlnb.runs.executors import SweepError, local_processes
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.provenance import numerics, other_numerics
@@ -93,20 +91,24 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("stop_after", [1, 5, 8, 13, 20])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run: its metrics and its weight."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    metrics = store.run(toy.regression, {}, 3)["metrics"]
+    return metrics, store.arrays(toy.regression, {}, 3)["weight"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 8, 13])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, whole, stop_after):
     """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the
     log all go on.
     """
-    whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
-    toy.interrupt(Store(tmp_path / "cut"), toy.regression, {}, 3, after=stop_after)
+    store = Store(tmp_path)
+    toy.interrupt(store, toy.regression, {}, 3, after=stop_after)
     torch.manual_seed(99)  # whatever happened in between
-    resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
-    assert resumed["metrics"] == whole["metrics"]
-    arrays = [
-        Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")
-    ]
-    assert torch.equal(*arrays)
+    assert store.run(toy.regression, {}, 3)["metrics"] == whole[0]
+    assert torch.equal(store.arrays(toy.regression, {}, 3)["weight"], whole[1])
 
 
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
@@ -169,17 +171,10 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
 
 
 def test_two_processes_that_want_one_run_train_it_once(tmp_path):
-    code = (
-        "import sys, toy; from pathlib import Path; from curlnb.runs.store import Store;"
-        "print(Store(Path(sys.argv[1])).run(toy.counted, {'where': sys.argv[2], 'pause': 1.0}, 5)['metrics'])"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "count")]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    processes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
+    given = {"where": str(tmp_path / "count"), "pause": 1.0}
+    pool = local_processes(2)
+    jobs = [pool.submit(Store(tmp_path / "runs").run, toy.counted, given, 5) for _ in range(2)]
+    assert [job.result()["metrics"] for job in jobs] == [{"twice": 10}] * 2
     assert (tmp_path / "count").read_text() == "5\n"
 
 
@@ -245,17 +240,6 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
     )
     with pytest.raises(StoreError, match=r"toy.regression keeps no trained network"):
         store.trained(toy.regression, {}, 0)
-
-
-def test_a_record_in_anothers_place_and_one_with_nan_are_computed_again(tmp_path):
-    store, parameters = Store(tmp_path), {"epochs": 1}
-    records = [store.run(toy.regression, parameters, seed)["metrics"] for seed in (0, 5)]
-    places = [store.folder(toy.regression, parameters, seed) / "run.json" for seed in (0, 5)]
-    shutil.copy(places[1], places[0])
-    assert store.run(toy.regression, parameters, 0)["metrics"] == records[0]
-    kept = files.read_sealed(places[1])
-    files.write_sealed(places[1], kept | {"metrics": kept["metrics"] | {"loss": math.nan}})
-    assert store.run(toy.regression, parameters, 5)["metrics"] == records[1]
 
 
 def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(
@@ -333,18 +317,9 @@ def test_a_reference_store_computes_nothing(tmp_path):
 
 
 def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
-    store = Store(tmp_path / "runs")
-    with pytest.raises(
-        ValueError,
-        match=r"two values of own are both called \"partial\": give each a name of its own",
-    ):
-        sweep(
-            toy.given,
-            {"own": [functools.partial(pow, 2), functools.partial(pow, 3)]},
-            seeds=1,
-            store=store,
-            workers=0,
-        )
+    store, alike = Store(tmp_path / "runs"), [functools.partial(pow, n) for n in (2, 3)]
+    with pytest.raises(ValueError, match="two values of own have one name: give each a name of"):
+        sweep(toy.given, {"own": alike}, seeds=1, store=store, workers=0)
     table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == ["double", "half"]
 
