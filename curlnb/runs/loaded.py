@@ -57,12 +57,9 @@ def _is_loaded(at: Definition) -> bool:
 def _is_imported(place: str, local: str) -> bool:
     """Whether a name that a module imports still is what it imported."""
     base, attribute = HERE.parse(place).imports[local]
-    live = vars(sys.modules[place]).get(local, _UNKNOWN) if place in sys.modules else _UNKNOWN
-    said = sys.modules.get(f"{base}.{attribute}" if attribute else base)
-    if said is None and attribute:
-        said = vars(sys.modules[base]).get(attribute) if base in sys.modules else None
-    named = isinstance(live, types.ModuleType) and live.__name__ == base  # `import a.b` binds a
-    return live is _UNKNOWN or said is None or live is said or named
+    module, live = sys.modules.get(base), getattr(sys.modules.get(place), local, _UNKNOWN)
+    said = getattr(module, attribute, live) if attribute else module or live
+    return live is _UNKNOWN or live is said
 
 
 @functools.cache

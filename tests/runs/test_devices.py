@@ -5,6 +5,7 @@ afterwards all is as before.
 import contextlib
 import os
 import runpy
+from functools import partial
 
 import pytest
 import torch
@@ -42,21 +43,6 @@ def test_tf32_is_taken_where_the_precision_says_so_and_nowhere_else(ampere, prec
     assert taken() == before
 
 
-def test_what_was_set_before_comes_back_after_a_failure(ampere):
-    def fail() -> None:
-        with devices.in_force(0, "float32", GPU):
-            assert taken() == (False, False)
-            raise KeyError("in the block")
-
-    torch.set_float32_matmul_precision("high")
-    try:
-        with pytest.raises(KeyError, match="in the block"):
-            fail()
-        assert taken() == (True, True)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 def test_tf32_is_float32_where_there_is_none(monkeypatch):
     assert devices.admitted("tf32", False, CPU) == ("float32", False, "no TF32 on this cpu")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
@@ -74,22 +60,16 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
 
 
 @contextlib.contextmanager
-def switched(part, name, value):
-    before = getattr(part, name)
-    setattr(part, name, value)
-    try:
-        yield
-    finally:
-        setattr(part, name, before)
-
-
-@contextlib.contextmanager
 def called(switch, value, before):
     switch(value)
     try:
         yield
     finally:
         switch(before)
+
+
+def switched(part, name, value):
+    return called(partial(setattr, part, name), value, getattr(part, name))
 
 
 READERS = {

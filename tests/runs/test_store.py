@@ -31,13 +31,13 @@ HERE = Path(__file__).parent.parent
 
 
 def test_a_run_is_computed_once_and_found_again(tmp_path):
-    where = str(tmp_path / "count")
+    """Points may carry their own seeds."""
+    where, store = str(tmp_path / "count"), Store(tmp_path / "runs")
+    grid = [{"where": where}, {"where": where, "pause": 0.1, "seeds": [4]}]
     for _ in range(2):
-        table = sweep(
-            toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0
-        )
-    assert list(table["twice"]) == [0, 2, 4]
-    assert Path(where).read_text().split() == ["0", "1", "2"]
+        table = sweep(toy.counted, grid, seeds=3, store=store, workers=0)
+    assert list(table["twice"]) == [0, 2, 4, 8]
+    assert Path(where).read_text().split() == ["0", "1", "2", "4"]
 
 
 @experiment
@@ -298,17 +298,6 @@ def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
     assert default_store().root == tmp_path / "dry" / "quick" / "runs"
 
 
-def test_points_may_carry_their_own_seeds(tmp_path):
-    table = sweep(
-        toy.counted,
-        [{"where": str(tmp_path / "c"), "seeds": [4]}],
-        seeds=2,
-        store=Store(tmp_path / "r"),
-        workers=0,
-    )
-    assert list(table["seed"]) == [4]
-
-
 def test_a_reference_store_computes_nothing(tmp_path):
     store = Store(tmp_path / "runs", reference=tmp_path / "reference", reference_only=True)
     with pytest.raises(StoreError, match=r"no reference run of toy.counted"):
@@ -351,9 +340,3 @@ def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
         match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}",
     ):
         sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))
-
-
-def test_a_process_bound_to_one_core_counts_one(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
-    monkeypatch.delenv("CURLNB_WORKERS", raising=False)
-    assert environment.workers() == 1
