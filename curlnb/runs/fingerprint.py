@@ -117,10 +117,9 @@ class _Follower:
         if isinstance(value, torch.Tensor):
             raw = digest_of_tensors(f"{value.requires_grad}", {"": value.detach().cpu()})
             return ["tensor", raw, self.digest(cls, kind), *self.all(vars(value), f"of {name}")]
-        inner = self.wrapped(value)
-        if inner is not None:
+        if (functions := self.wrapped(value)) is not None:
             shown = kind if is_ours(cls.__module__) else self.digest(cls, kind)
-            return [shown, *(self.digest(each, name) for each in inner)]
+            return [shown, *(self.digest(each, name) for each in functions)]
         return self.reduced(value, name)
 
     def wrapped(self, value: Any) -> tuple[Any, ...] | None:

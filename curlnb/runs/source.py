@@ -258,7 +258,8 @@ class Reader:
 
     def choices(self, call: ast.Call, local: frozenset[str]) -> str:
         """The entries of a table that the run names."""
-        self.chooses, table = True, call.args[-1]
+        self.chooses = True
+        table: Any = call.args[-1]
         entries = {k.value: v for k, v in zip(table.keys, table.values, strict=True)}
         picked = [
             f"{name!s}={self.dump(entries[name], local)}"

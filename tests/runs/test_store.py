@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 import os
 import random
 import signal
@@ -320,17 +321,22 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert toy.given.key({"own": np.int64(2)}, 0) == toy.given.key({"own": 2}, 0)
 
 
-def test_a_metric_that_would_hide_a_column_is_refused(tmp_path):
-    with pytest.raises(
-        SweepError, match=r"returned a metric 'seconds', which a table has a column of"
-    ):
-        sweep(
-            toy.given,
-            [{"own": 1, "metric": "seconds"}],
-            seeds=1,
-            store=Store(tmp_path / "runs"),
-            workers=0,
-        )
+@experiment
+def measured(run, *, seed, metrics=None):
+    return metrics
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"seconds": 1.0}, "returned a metric 'seconds', which a table has a column of"),
+        ({"loss": [1.0, math.nan]}, "returned NaN, or what is no number or text"),
+    ],
+)
+def test_metrics_that_hide_a_column_or_are_no_numbers_are_refused(tmp_path, metrics, message):
+    with pytest.raises(SweepError, match=message):
+        sweep(measured, seeds=1, store=Store(tmp_path), workers=0, metrics=metrics)
+    assert not [*tmp_path.rglob("run.json")]
 
 
 @pytest.mark.parametrize("value", ["hard", 62])
