@@ -21,7 +21,7 @@ from safetensors import safe_open
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
-from curlnb.runs.executors import SweepError, local_processes
+from curlnb.runs.executors import Job, SweepError, local_processes, work
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.provenance import numerics, other_numerics
@@ -172,10 +172,13 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
 
 
 def test_two_processes_that_want_one_run_train_it_once(tmp_path):
-    given = {"where": str(tmp_path / "count"), "pause": 1.0}
+    store, full = Store(tmp_path / "runs"), {"where": str(tmp_path / "count"), "pause": 1.0}
+    job = Job(toy.counted, store, full, 5, toy.counted.key(full, 5))
     pool = local_processes(2)
-    jobs = [pool.submit(Store(tmp_path / "runs").run, toy.counted, given, 5) for _ in range(2)]
-    assert [job.result()["metrics"] for job in jobs] == [{"twice": 10}] * 2
+    assert all(
+        [each.result() for each in [pool.submit(work, job.sent(), True, True) for _ in range(2)]]
+    )
+    assert job.find()["metrics"] == {"twice": 10}
     assert (tmp_path / "count").read_text() == "5\n"
 
 
