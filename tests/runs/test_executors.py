@@ -84,10 +84,11 @@ import os, sys, toy
 from pathlib import Path
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
-folder = Path(sys.argv[1])
-(folder / "pid").write_text(str(os.getpid()))
-sweep(toy.traced, seeds=1, where=str(folder / "steps"), epochs=9999, workers=1,
-      store=Store(folder / "runs"))
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    (folder / "pid").write_text(str(os.getpid()))
+    sweep(toy.traced, seeds=1, where=str(folder / "steps"), epochs=9999, workers=1,
+          store=Store(folder / "runs"))
 """
 
 
@@ -99,6 +100,7 @@ def test_a_worker_ends_soon_after_the_process_that_started_it(tmp_path):
     line = [sys.executable, str(HERE / "forks.py"), "-m", "endless", str(tmp_path)]
     parent = subprocess.Popen(line, cwd=tmp_path, env=environment)
     while not where.exists():
+        assert parent.poll() is None
         time.sleep(0.05)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     parent.wait()
