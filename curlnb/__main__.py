@@ -4,8 +4,8 @@ calls.
 
 import argparse
 import json
-import math
 import os
+import platform
 import sys
 import traceback
 from pathlib import Path
@@ -16,6 +16,8 @@ import torch
 from curlnb import __version__, extras
 
 try:
+    import psutil
+
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
@@ -31,24 +33,15 @@ except ModuleNotFoundError as absent:
     print(f"curlnb: {absent}", file=sys.stderr)
     raise SystemExit(2) from None
 
-MOST_MINUTES = 366 * 24 * 60
-
 
 class _Parser(argparse.ArgumentParser):
     """Whose errors are one line, like all others of these commands."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {printable(message)}; `{self.prog} --help` says more")
+        self.exit(2, f"{self.prog}: {printable(message)}; `{self.prog} --help` says more\n")
 
 
-class UsageError(ValueError):
-    """Words that no command understands."""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+def _parser() -> _Parser:
     parser = _Parser(
         "curlnb", description="The reproducible companion to three papers on contrastive learning."
     )
@@ -57,12 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     def command(name: str, summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary)
-        added.add_argument(
-            "--debug",
-            action="store_true",
-            default=environment.debug(),
-            help="show an error's traceback",
-        )
         if name != "doctor":
             added.add_argument("--profile", choices=PROFILES[::-1], default="quick")
         return added
@@ -71,25 +58,28 @@ def main(arguments: list[str] | None = None) -> int:
         "doctor", "what this machine can do, which data is present, how long each profile takes"
     )
     data = command("data", "fetch the data that a profile needs, or read official files")
-    data.add_argument("--from", dest="folder", help="read every set whose official files are there")
+    data.add_argument(
+        "--from", dest="folder", type=Path, help="read every set whose official files are there"
+    )
     run = command("run", "compute one run")
     for one in (run, command("why", "what tells a run from the committed runs")):
         one.add_argument("experiment", help="its name, for example images.simclr")
         one.add_argument(
             "parameters",
             nargs="*",
-            default=[],
             metavar="NAME=VALUE",
             help="its parameters and the seed, values as in JSON",
         )
     again = command("reproduce", "run the notebooks and write the report")
     again.add_argument("notebooks", nargs="*", help="files or folders; default all")
-    again.add_argument("-j", "--jobs", help="notebooks at a time, each with its share of the cores")
     again.add_argument(
-        "--limit-minutes", help="stop a notebook after that long (default: 60 at quick)"
+        "-j",
+        "--jobs",
+        type=whole_number,
+        help="notebooks at a time, 1 or more, each with its share of the cores",
     )
     again.add_argument(
-        "--change", help="settings to change, for example 'epochs: 12, batch: 64'", default=""
+        "--change", default="", help="settings to change, for example 'epochs: 12, batch: 64'"
     )
     command("report", "write the report page of the last reproduction again")
     kept = command(
@@ -117,19 +107,28 @@ def main(arguments: list[str] | None = None) -> int:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="restamp these alone, images.simclr say",
+        help="restamp these alone, for example images.simclr",
     )
-    try:
-        given = parser.parse_args(arguments)
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return parser
+
+
+def whole_number(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def main(arguments: list[str] | None = None) -> int:
+    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    given = _parser().parse_args(arguments)
     try:
         check_environment()
         status = _do(given)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the output has gone, `curlnb doctor | head -1` say
+    except BrokenPipeError:  # whoever read the output has gone, as in `curlnb doctor | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -139,103 +138,73 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 130
     except Exception as error:
-        if given.debug:
+        if environment.debug():
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
             error = RuntimeError(f"{error.name} is not installed: {remedy}")
-        told = isinstance(
-            error, ValueError | OSError | RuntimeError
-        )  # what the package raises for a user; anything else is its own fault
-        name, hint = ("", "") if told else (f"{type(error).__name__}: ", " (--debug shows where)")
-        print(f"curlnb {given.command}: {name}{printable(error)}{hint}", file=sys.stderr)
+        # these the package raises for a user; anything else is its own fault
+        told = isinstance(error, ValueError | OSError | RuntimeError)
+        said = printable(error)
+        if not told:
+            said = f"{type(error).__name__}: {said} (CURLNB_DEBUG=1 shows where)"
+        print(f"curlnb {given.command}: {said}", file=sys.stderr)
         return 2
 
 
-def _above_zero(
-    option: str, text: str | None, kind: type, what: str, most: float = math.inf
-) -> Any:
-    """An option's number, or None where the option is not given."""
-    if text is None:
-        return None
-    try:
-        number = kind(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= most or number == math.inf:
-        raise ValueError(
-            f"{option} is {text!r}: it must be {what}"
-            + (f", and at most {most:g}" if most < number < math.inf else "")
-        )
-    return number
-
-
 def _do(given: argparse.Namespace) -> int:
-    if given.command in ("data", "reproduce", "reference"):
+    if given.command in ("data", "reproduce", "report", "reference"):
         environment.checkout(f"`curlnb {given.command}`")  # whose notebooks it reads
-    if given.command == "doctor":
-        print(doctor())
-    elif given.command == "data":
-        return _data(given.profile, given.folder)
-    elif given.command == "run":
-        run(given.experiment, given.parameters, given.profile)
-    elif given.command == "why":
-        experiment, parameters, seed = _run_asked(given.experiment, given.parameters)
-        print(why(experiment, parameters, seed, given.profile))
-    elif given.command == "reproduce":
-        jobs = _above_zero("--jobs", given.jobs, int, "a whole number of notebooks, 1 or more")
-        limit = _above_zero(
-            "--limit-minutes",
-            given.limit_minutes,
-            float,
-            "a number of minutes above 0",
-            most=MOST_MINUTES,
-        )
-        options = dict(jobs=jobs, limit_minutes=limit, change=profiles.parse(given.change))
-        return 1 if reproduce.reproduce(given.profile, given.notebooks, **options) else 0
-    elif given.command == "report":
-        print(f"Report: {_report(given.profile)}")
-    elif given.command == "reference":
-        print(_reference(given))
+    match given.command:
+        case "doctor":
+            print(doctor())
+        case "data":
+            return _data(given.profile, given.folder)
+        case "run":
+            run(given.experiment, given.parameters, given.profile)
+        case "why":
+            print(why(*_run_asked(given.experiment, given.parameters), given.profile))
+        case "reproduce":
+            failed = reproduce.reproduce(
+                given.profile,
+                given.notebooks,
+                jobs=given.jobs,
+                change=profiles.parse(given.change),
+            )
+            return 1 if failed else 0
+        case "report":
+            print(f"Report: {_report(given.profile)}")
+        case "reference":
+            print(_reference(given))
     return 0
 
 
 def _reference(given: argparse.Namespace) -> str:
-    if given.notebooks and given.restamp:
-        raise ValueError("--restamp takes no notebooks: it renews the digests of runs")
     if given.add_runs:
         return promote.add_runs(given.profile)
     if given.restamp:
         return restamp.restamp(given.profile, given.experiments)
-    return (
-        promote.renew(given.profile, given.notebooks)
-        if given.notebooks
-        else promote.promote(given.profile)
-    )
+    if given.notebooks:
+        return promote.renew(given.profile, given.notebooks)
+    return promote.promote(given.profile)
 
 
 def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
-    environment.checkout("`curlnb report`")
     results, references = environment.results_root() / profile, environment.reference_folder()
     if results.exists():
         return report.write_report(results, references, results / "report.html")
-    if not (references / profile / "claims.csv").exists():
-        raise ValueError(
-            f"nothing reproduced at {profile} yet, and no reference is committed: "
-            f"run `make reproduce PROFILE={profile}`"
-        )
     return report.write_report(None, references, environment.results_root() / "reference.html")
 
 
-def _data(profile: str, folder: str | None) -> int:
+def _data(profile: str, folder: Path | None) -> int:
     """Fetch what the notebooks name at a profile, or read all sets whose official files are in
     `folder`; 1 where a broken notebook could not say it, which does not stop the others' data.
     """
     if folder is not None:
         every = [*datasets.names("vectors"), *datasets.names()]
-        datasets.prepare(every, folder=Path(folder).expanduser())
+        datasets.prepare(every, folder=folder.expanduser())
         return 0
     wanted, broken = set(), 0
     for path in notebooks.find():
@@ -253,22 +222,18 @@ def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any],
     experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
-    names = [word.partition("=")[0] for word in words]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]} is given twice")
-    given = {word.partition("=")[0]: _value(word.partition("=")[2]) for word in words}
+    given = {name: _value(text) for name, text in (word.split("=", 1) for word in words)}
     seed = check_seed(given.pop("seed", 0))
     return experiment, experiment.parameters(given), seed
 
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
-    (experiment, given, seed), store = _run_asked(name, words), default_store(profile)
-    record = store.run(experiment, given, seed)
+    asked, store = _run_asked(name, words), default_store(profile)
+    record = store.run(*asked)
     assert record is not None
     numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
-    place = store.folder(experiment, given, seed)
-    print(f"{place}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
+    print(f"{store.folder(*asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:
@@ -284,15 +249,18 @@ def doctor() -> str:
     """A screenful about this machine: device, precision, memory, compiler, data, time."""
     device = devices.default_device()
     precision, compiled, missing = devices.admitted("bf16", True, device)
-    about = provenance.machine()
+    about, python = provenance.machine(), platform.python_version()
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
-    machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores, {_memory(device)}"
+    memory = psutil.virtual_memory().total
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(0).total_memory
+    machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores"
     no_compiler = "none found: g++ or clang++ with Python headers would speed runs up"
-    python = ".".join(map(str, sys.version_info[:3]))
+    times = [f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]]
     lines = [
-        f"device      {device}, {machine}",
+        f"device      {device}, {machine}, {memory / 2**30:.0f} GiB",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
         + (f" ({missing})" if missing else ""),
         f"compiler    {devices.compiler() or no_compiler}",
@@ -302,45 +270,24 @@ def doctor() -> str:
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
         "",
-        "minutes     "
-        + "\n            ".join(f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]),
+        "minutes     " + "\n            ".join(times),
     ]
     return "\n".join(lines)
 
 
 def _minutes(profile: str) -> str:
-    """What a profile took: here, if it ran here, and for the committed reference; else what it is
-    built for.
-    """
-    said = []
-    if states := reproduce.read_status(environment.results_root() / profile / "status.json"):
-        done = sum(state["state"] == "done" for state in states.values())
-        minutes, notes = reproduce.machine_seconds(states) / 60, len(notebooks.find())
-        said.append(f"{minutes:.1f} measured here for {done} of {notes} notebooks")
+    """What the committed reference of a profile took; where there is none, what it is built for."""
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
-        said.append(
-            f"{about['total_seconds'] / 60:.1f} for the reference's {about['notebooks']} notebooks "
-            f"({machine})"
-        )
+        many = f"the reference's {about['notebooks']} notebooks ({machine})"
+        return f"{about['total_seconds'] / 60:.1f} for {many}"
     built_for = {
         "quick": "half an hour to an hour of two cores",
         "night": "a night of two cores",
         "gpu": "at most 10 a run on a data-centre GPU",
         "paper": "days of one GPU a figure",
     }
-    return "; ".join(said) or f"not measured yet; built for {built_for[profile]}"
-
-
-def _memory(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB"
-    try:
-        return (
-            f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
-        )
-    except (ValueError, OSError):
-        return "memory unknown"
+    return f"not measured yet; built for {built_for[profile]}"
 
 
 if __name__ == "__main__":

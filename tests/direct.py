@@ -9,29 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from toy import stop
 
 from curlnb.data import datasets
 from curlnb.runs import training
 from curlnb.runs.devices import default_device, in_force
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Run
-
-
-class Stopped(Exception):
-    """A run that was stopped, as a kill would."""
-
-
-class Fragile(Run):
-    """A run that stops once it has written `after` checkpoints."""
-
-    after: int
-    saves = 0
-
-    def save_checkpoint(self, tensors: dict, state: dict) -> None:
-        super().save_checkpoint(tensors, state)
-        self.saves += 1
-        if self.saves == self.after:
-            raise Stopped
 
 
 def execute(
@@ -57,10 +41,7 @@ def resumes(
     defaults = {**training.train.__kwdefaults__, "checkpoint_seconds": 0.0}
     monkeypatch.setattr(training.train, "__kwdefaults__", defaults)
     whole = execute(experiment, folder / "whole", parameters, 3)
-    stopped = Fragile(folder / "cut")
-    stopped.after = after
-    with in_force(3, "float32", stopped.device), pytest.raises(Stopped):
-        experiment.call(stopped, experiment.parameters(parameters), 3)
+    stop(experiment, folder / "cut", parameters, 3, after=after)
     assert execute(experiment, folder / "cut", parameters, 3) == whole
     return whole
 

@@ -1,23 +1,56 @@
 """The papers' formulas, written again as loops in 60-digit decimals; similarities to try."""
 
 import math
+from contextlib import contextmanager
 from decimal import Decimal, localcontext
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 
+@contextmanager
+def refused(says):
+    """A ValueError, in one line, that says this."""
+    with pytest.raises(ValueError, match=says) as error:
+        yield
+    assert "\n" not in str(error.value)
+
+
+def doubles(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def curl(v, kind):
+    """arora2019's loss of the differences of scores v, a list; of none it is 0."""
+    if not v:
+        return 0.0
+    if kind == "hinge":
+        return max(0.0, 1 - min(v))
+    return math.log2(1 + sum(math.exp(-x) for x in v))
+
+
 def unit(*shape, seed=0, dtype=torch.float32):
-    return F.normalize(
-        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=-1
-    )
+    return F.normalize(torch.randn(*shape, generator=generator(seed), dtype=dtype), dim=-1)
 
 
 def batch(n=8, k=20, seed=0, dtype=torch.float32):
     """Similarities of a trained encoder's kind: positives near 0.7, negatives around 0."""
-    generator = torch.Generator().manual_seed(seed)
-    pos = 0.7 + 0.2 * torch.rand(n, generator=generator, dtype=dtype)
-    return pos, (0.3 * torch.randn(n, k, generator=generator, dtype=dtype)).clamp(-1, 1)
+    g = generator(seed)
+    pos = 0.7 + 0.2 * torch.rand(n, generator=g, dtype=dtype)
+    return pos, (0.3 * torch.randn(n, k, generator=g, dtype=dtype)).clamp(-1, 1)
 
 
 def oracle(pos, neg, plus, n, t, tau, beta, floor, corrected, clip, sign, peak):

@@ -14,8 +14,6 @@ several GPUs are not exercised.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import safetensors.torch
 import torch
@@ -51,39 +49,34 @@ PLAIN = {
 class OnGPU(Tensor):
     """A tensor that claims to be on cuda:0; `values` is what it really is."""
 
-    values: Tensor
-    device = property(lambda self: GPU)  # type: ignore[assignment]
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+    device = property(lambda self: GPU)
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
 
     @staticmethod
-    def __new__(cls, values: Tensor) -> "OnGPU":
-        layout: dict[str, Any] = {
-            "strides": values.stride(),
-            "storage_offset": values.storage_offset(),
-            "dtype": values.dtype,
-        }
+    def __new__(cls, values):
         made = Tensor._make_wrapper_subclass(
-            cls, values.size(), device=CPU, requires_grad=values.requires_grad, **layout
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=CPU,
+            requires_grad=values.requires_grad,
         )
         made.values = values
         return made
 
-    def __repr__(self) -> str:  # type: ignore[override]
-        return f"OnGPU({self.values})"
-
     @classmethod
-    def __torch_dispatch__(
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         raise AssertionError("a tensor of the pretended GPU is used outside `pretended`")
 
 
-def values_of(tensor: Tensor) -> Tensor:
+def values_of(tensor):
     return tensor.values if isinstance(tensor, OnGPU) else tensor
 
 
-def _on_gpu(value: Any) -> bool:
+def _on_gpu(value):
     kind = type(value)
     if kind is OnGPU:
         return True
@@ -92,7 +85,7 @@ def _on_gpu(value: Any) -> bool:
     return any(map(_on_gpu, value.values() if isinstance(value, dict) else value))
 
 
-def _tensors(value: Any, found: list[Tensor] | None = None) -> list[Tensor]:
+def _tensors(value, found=None):
     """All tensors of an argument; torch's own way through nested lists takes longer than the
     operations do.
     """
@@ -106,7 +99,7 @@ def _tensors(value: Any, found: list[Tensor] | None = None) -> list[Tensor]:
     return found
 
 
-def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+def _mapped(change, value):
     """The value with all its tensors changed."""
     if type(value) in PLAIN:
         return value
@@ -125,20 +118,18 @@ class _Operations(TorchDispatchMode):
     have them there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.place: torch.device | None = (
-            None  # of tensors that are made out of nothing; None: as the arguments say
-        )
+        self.place = None  # of tensors that are made out of nothing; None: as the arguments say
         self.forced = False  # also of tensors that are made of others
 
     @classmethod
-    def _should_skip_dynamo(cls) -> bool:
+    def _should_skip_dynamo(cls):
         """Nothing is compiled here, and torch's way around it would take as long as the rest."""
         return False
 
     @contextlib.contextmanager
-    def at(self, place: torch.device | None, *, forced: bool = False) -> Iterator[None]:
+    def at(self, place, *, forced=False):
         before = self.place, self.forced
         self.place, self.forced = place, forced
         try:
@@ -146,9 +137,7 @@ class _Operations(TorchDispatchMode):
         finally:
             self.place, self.forced = before
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         leaves = _tensors((args, kwargs))
         name = function._schema.name.removeprefix("aten::")
@@ -161,12 +150,12 @@ class _Operations(TorchDispatchMode):
             id(tensor.values): tensor for tensor in leaves if isinstance(tensor, OnGPU)
         }  # what is changed in place stays itself
 
-        def claimed(leaf: Tensor) -> Tensor:
+        def claimed(leaf):
             return same[id(leaf)] if id(leaf) in same else OnGPU(leaf) if gpu else leaf
 
         return _mapped(claimed, function(*plain, **named))
 
-    def _look(self, name: str, function: Any, args: Any, leaves: list[Tensor]) -> None:
+    def _look(self, name, function, args, leaves):
         """Refuse what a GPU refuses."""
         if self.forced or not _on_gpu(leaves) or name == "copy_":
             return
@@ -189,13 +178,11 @@ class _Calls(TorchFunctionMode):
     alone.
     """
 
-    def __init__(self, operations: _Operations) -> None:
+    def __init__(self, operations):
         super().__init__()
         self.operations = operations
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
         if (
             name in ("__get__", "_parse_to") or function is torch.device
@@ -243,7 +230,7 @@ class _Calls(TorchFunctionMode):
             return function(*args, **kwargs)
 
 
-def _device(value: Any) -> torch.device | None:
+def _device(value):
     """The device that an argument names, cuda as cuda:0; None where it names none."""
     if isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda"):
         value = torch.device(value)
@@ -251,7 +238,7 @@ def _device(value: Any) -> torch.device | None:
 
 
 @contextlib.contextmanager
-def pretended() -> Iterator[None]:
+def pretended():
     """Computes inside the block as if there were a GPU, and refuses what one would refuse."""
     operations = _Operations()
     with operations, _Calls(operations):
@@ -264,28 +251,26 @@ def pretended() -> Iterator[None]:
 class _Generator(torch.Generator):
     """A generator of the CPU that says which device it was made for."""
 
-    place: torch.device
-
-    def __new__(cls, device: Any = "cpu") -> "_Generator":
+    def __new__(cls, device="cpu"):
         made = super().__new__(cls)
         made.place = _device(device) or torch.device(device)
         return made
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return self.place
 
-    def manual_seed(self, seed: int) -> "_Generator":
+    def manual_seed(self, seed):
         super().manual_seed(seed)
         return self
 
 
 class _Autocast(torch.autocast):
-    def __init__(self, device_type: str, *rest: Any, **named: Any) -> None:
+    def __init__(self, device_type, *rest, **named):
         super().__init__("cpu" if device_type == "cuda" else device_type, *rest, **named)
 
 
-def _replace() -> None:
+def _replace():
     save, load, tags = (
         safetensors.torch.save_file,
         safetensors.torch.load_file,
@@ -293,12 +278,12 @@ def _replace() -> None:
     )
     group = torch._C._group_tensors_by_device_and_dtype
 
-    def without_array_api(self: LogisticRegression) -> Any:
+    def without_array_api(self):
         found = tags(self)
         found.array_api_support = False  # scikit-learn's own way to a GPU asks the driver
         return found
 
-    def grouped(lists: Any, *rest: Any) -> Any:
+    def grouped(lists, *rest):
         found = group(lists, *rest)
         return {
             (GPU if _on_gpu(values[0][0]) else device, dtype): values

@@ -81,20 +81,6 @@ def test_tests_stand_in_the_folder_of_what_they_test():
     assert folders == {name for name in ROOMS if (PACKAGE / name).is_dir()} | {"tools"}
 
 
-def test_no_experiment_takes_over_ten_parameters():
-    import ast
-
-    long = {}
-    for path in (PACKAGE / "experiments").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.FunctionDef)
-                and (n := len(node.args.args + node.args.posonlyargs + node.args.kwonlyargs)) > 10
-            ):
-                long[f"{path.name}: {node.name}"] = n
-    assert long == {}
-
-
 def test_the_losses_stand_alone():
     assert IMPORTS["curlnb"] == set()
     inside = {module for module in IMPORTS if module.startswith("curlnb.losses")}

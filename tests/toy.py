@@ -91,8 +91,8 @@ def half(x: float) -> float:
 
 
 @experiment
-def given(run: Run, *, seed: int, own: object, metric: str = "value") -> dict:
-    return {metric: 1.0}
+def given(run: Run, *, seed: int, own: object) -> dict:
+    return {"value": 1.0}
 
 
 @experiment
@@ -178,31 +178,39 @@ def weights_of(run: Run, *, seed: int, steps: Steps, times: float = 1.0) -> dict
     }
 
 
-def interrupt(
-    store: Store, function: Experiment, parameters: dict, seed: int, *, after: int
-) -> None:
-    """Run the experiment as the store does, and stop it once it has written `after` checkpoints, as
-    a kill would.
-    """
+class Stopped(Exception):
+    """A run that was stopped, as a kill would."""
 
-    class Stopped(Exception):
-        pass
 
-    class Fragile(Run):
-        saves = 0
+@dataclass
+class Fragile(Run):
+    """A run that stops once it has written `after` checkpoints."""
 
-        def save_checkpoint(self, tensors: dict, state: dict) -> None:
-            super().save_checkpoint(tensors, state)
-            self.saves += 1
-            if self.saves == after:
-                raise Stopped
+    after: int = 0
+    saves: int = 0
 
-    folder = store.folder(function, parameters, seed)
-    folder.mkdir(parents=True)
-    run = Fragile(folder)
+    def save_checkpoint(self, tensors: dict, state: dict) -> None:
+        super().save_checkpoint(tensors, state)
+        self.saves += 1
+        if self.saves == self.after:
+            raise Stopped
+
+
+def stop(function: Experiment, folder: Path, parameters: dict, seed: int, *, after: int) -> None:
+    """Run the experiment in a folder until it has written `after` checkpoints."""
+    run = Fragile(folder, after=after)
     with in_force(seed, "float32", run.device):
         try:
             function.call(run, function.parameters(parameters), seed)
         except Stopped:
             return
     raise AssertionError(f"the run ended before its checkpoint {after}")
+
+
+def interrupt(
+    store: Store, function: Experiment, parameters: dict, seed: int, *, after: int
+) -> None:
+    """The same in a store."""
+    folder = store.folder(function, parameters, seed)
+    folder.mkdir(parents=True)
+    stop(function, folder, parameters, seed, after=after)

@@ -10,23 +10,30 @@ for one complains.
 import functools
 import http.server
 import json
-import queue
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
+import time
+import urllib.parse
 from collections.abc import Iterable
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 WIDTHS = (1280, 390)
-FRAMES = """<!doctype html><title>frames</title><body><script>
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--enable-logging=stderr", "--disable-background-networking"),
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+CONSOLE = r'CONSOLE[:(]\d+\)?\] "(.*?)", source: (\S*) \(\d+\)'
+FRAMES = """<!doctype html><title>frames</title><link rel="icon" href="data:,"><body><script>
 const script = new (async () => {}).constructor("page", SCRIPT), found = {};
-const axe = fetch("/__axe__").then(answer => answer.text());
+const axe = fetch("axe.min.js").then(answer => answer.text());
 async function violations(page, exclude = []) {
   const own = page.document.createElement("script");
   own.textContent = await axe;
@@ -41,7 +48,7 @@ const pause = milliseconds => new Promise(done => setTimeout(done, milliseconds)
   for (const path of PAGES) for (const width of WIDTHS) {
     const frame = document.createElement("iframe");
     frame.style = `width: ${width}px; height: 900px; border: 0`;
-    frame.src = "/" + path;
+    frame.src = "folder/" + path;
     console.log(`PAGE ${path} at ${width} px`);
     document.body.append(frame);
     await new Promise(done => frame.onload = done);
@@ -49,7 +56,7 @@ const pause = milliseconds => new Promise(done => setTimeout(done, milliseconds)
     catch (error) { console.error(String(error)); }
     frame.remove();
   }
-  fetch("/__found__", { method: "POST", body: JSON.stringify(found) });
+  console.log("FOUND " + encodeURIComponent(JSON.stringify(found)));
 })();
 </script></body>"""
 # What a reader would trip over. Left out of what is checked for readers with aids: what is folded,
@@ -61,8 +68,9 @@ await Promise.all(seen.map(image => image.decode().catch(() => {})));
 if (page.MathJax?.startup?.promise) await page.MathJax.startup.promise;
 for (const image of seen) if (!image.naturalWidth) found.push(`no picture: ${image.src}`);
 for (const image of images) if (!image.alt.trim()) found.push(`no words: ${image.src}`);
-for (const { name } of page.performance.getEntriesByType("resource"))
-  if (!name.startsWith(page.location.origin) && !/^(data|blob):/.test(name))
+for (const { name, responseStatus } of page.performance.getEntriesByType("resource"))
+  if (responseStatus >= 400) found.push(`it lacks ${name}`);
+  else if (!name.startsWith(page.location.origin) && !/^(data|blob):/.test(name))
     found.push(`it asks for ${name}`);
 const root = page.document.documentElement, count = what => root.querySelectorAll(what).length;
 if (root.scrollWidth > root.clientWidth) found.push(`it is ${root.scrollWidth} px wide`);
@@ -92,68 +100,42 @@ def look(
     frames = FRAMES
     for name, value in given.items():
         frames = frames.replace(name, json.dumps(value).replace("</", "<\\/"), 1)
-    answers: queue.Queue[str] = queue.Queue()
-    handler = functools.partial(_Handler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    own = {"/__look__": frames, "/__axe__": axe(), "/favicon.ico": ""}
-    server.made = own  # type: ignore[attr-defined]
-    server.answers, server.absent = answers, []  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}/__look__"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    flags += ["--enable-logging=stderr", "--disable-background-networking", "--no-first-run"]
-    flags += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        log = Path(scratch) / "log"
-        line = [CHROMIUM, *flags, f"--user-data-dir={scratch}/profile", address]
+        served, log = Path(scratch, "served"), Path(scratch, "log")
+        served.mkdir()
+        (served / "folder").symlink_to(folder.resolve())
+        (served / "frames.html").write_text(frames, encoding="utf-8")
+        shutil.copy(str(files("axe_core_python") / "axe.min.js"), served)
+        handler = functools.partial(_Quiet, directory=str(served))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/frames.html"
+        line = [CHROMIUM, *FLAGS, f"--user-data-dir={scratch}/profile", address]
         with open(log, "wb") as said:
             process = subprocess.Popen(line, stdout=said, stderr=said)
         try:
-            found = json.loads(answers.get(timeout=patience))
-        except queue.Empty:
-            raise RuntimeError(f"the browser did not answer within {patience:.0f} s") from None
+            return _answer(log, time.monotonic() + patience)
         finally:
             process.kill()
             process.wait()
             server.shutdown()
-        text = log.read_text(encoding="utf-8", errors="replace")
-    lines, page = [], ""
-    for words in re.findall(r'CONSOLE[:(]\d+\)?\] "(.*?)", source:', text, re.S):
-        if words.startswith("PAGE "):
-            page = words.removeprefix("PAGE ")
-        elif not words.startswith("[PST]"):  # the theme says which colours it chose
-            lines.append(f"{page}: {words}")
-    return found, lines + server.absent  # type: ignore[attr-defined]
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def do_GET(self) -> None:
-        made = self.server.made.get(self.path)  # type: ignore[attr-defined]
-        if made is None:
-            return super().do_GET()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(made.encode())
-        return None
+def _answer(log: Path, until: float) -> tuple[dict[str, Any], list[str]]:
+    """What the page of frames and the pages in them have said, once it has said what it found."""
+    while time.monotonic() < until:
+        text, lines, page = log.read_text(encoding="utf-8", errors="replace"), [], ""
+        for words, source in re.findall(CONSOLE, text, re.S):
+            if words.startswith("FOUND "):
+                return json.loads(urllib.parse.unquote(words.removeprefix("FOUND "))), lines
+            if words.startswith("PAGE "):
+                page = words.removeprefix("PAGE ")
+            elif not words.startswith("[PST]"):  # the theme says which colours it chose
+                lines.append(f"{page}: {words} ({source})")
+        time.sleep(0.2)
+    raise RuntimeError("the browser did not answer in time")
 
-    def do_POST(self) -> None:
-        length = int(self.headers["Content-Length"])
-        self.server.answers.put(self.rfile.read(length).decode())  # type: ignore[attr-defined]
-        self.send_response(204)
-        self.end_headers()
 
-    def send_error(self, *given: object, **more: object) -> None:
-        self.server.absent.append(f"{self.path} is not there")  # type: ignore[attr-defined]
-        super().send_error(*given, **more)  # type: ignore[arg-type]
-
+class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
-
-
-def axe() -> str:
-    """The script of axe-core, out of the package that brings it."""
-    spec = find_spec("axe_core_python")
-    if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("axe-core-python is not installed: it belongs to the extra `dev`")
-    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")

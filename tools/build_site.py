@@ -7,22 +7,21 @@ Sphinx reads the notebooks, the README and the guides where they lie (docs/site/
 report is written beside them. --browse opens every page in a headless Chromium.
 """
 
-import argparse
-import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from browser import look
+
+from curlnb.companion import notebooks, report
+from curlnb.runs import environment
+
 HOME = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOME), str(HOME / "tools")]
-
-from curlnb.companion import notebooks, report  # noqa: E402
-from curlnb.runs import environment  # noqa: E402
-
 PYTHON = [sys.executable]  # which runs Sphinx
 START = "docs/site/index.html"
+INDEX = f"""<!doctype html><html lang="en"><title>curlnb</title>
+<meta http-equiv="refresh" content="0; url={START}"><a href="{START}">curlnb</a>"""
 
 
 def build(folder: Path, *options: str) -> Path:
@@ -30,44 +29,34 @@ def build(folder: Path, *options: str) -> Path:
     there are any: links that lead nowhere are among them. options: further ones of Sphinx.
     """
     out = folder / "html"
-    line = ["-m", "sphinx", "-b", "html", "-c", str(HOME / "docs" / "site"), "-j", "auto", "-q"]
-    line += ["-d", str(folder / "doctrees"), *options, str(HOME), str(out)]
-    paths = os.pathsep.join([str(HOME), str(HOME / "tools"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*PYTHON, *line],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        cwd=HOME,
-    )
-    warnings = re.findall(r"^.*\b(?:WARNING|ERROR)\b.*$", done.stderr, re.M)
-    if done.returncode or warnings:
-        raise RuntimeError("Sphinx complains:\n" + ("\n".join(warnings) or done.stderr))
+    sphinx = ["-m", "sphinx", "-b", "html", "-j", "auto", "-q", "-W", "--keep-going", *options]
+    places = [
+        "-c",
+        f"{HOME / 'docs' / 'site'}",
+        "-d",
+        f"{folder / 'doctrees'}",
+        f"{HOME}",
+        f"{out}",
+    ]
+    done = subprocess.run([*PYTHON, *sphinx, *places], capture_output=True, text=True, cwd=HOME)
+    if done.returncode:
+        raise RuntimeError("Sphinx complains:\n" + done.stderr)
     links = {name: f"notebooks/{name}.html" for name in map(notebooks.name_of, notebooks.find())}
     references = environment.reference_folder()
     report.write_report(None, references, out / "report.html", links=links, home=START)
-    moved = f'<meta http-equiv="refresh" content="0; url={START}">'
-    page = (
-        f'<!doctype html><html lang="en"><title>curlnb</title>{moved}<a href="{START}">curlnb</a>'
-    )
-    (out / "index.html").write_text(page, encoding="utf-8")
+    (out / "index.html").write_text(INDEX, encoding="utf-8")
     (out / ".nojekyll").touch()  # a host that hides folders with an underscore must not
     return out
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Build the site in results/site/html.")
-    parser.add_argument("--browse", action="store_true", help="then open every page in Chromium")
-    given = parser.parse_args(arguments)
+def main() -> int:
     start, wrong = time.monotonic(), []
     try:
         out = build(environment.results_folder() / "site")
         pages = [path.relative_to(out) for path in sorted(out.rglob("*.html"))]
         pages = [path for path in pages if path.parts[0] not in ("_static", "index.html")]
         print(f"{len(pages)} pages, {time.monotonic() - start:.0f} s: {out / START}")
-        if given.browse:
-            from browser import look
-
+        if "--browse" in sys.argv:
             found, wrong = look(out, map(str, pages))
             wrong += [f"{page}: {fault}" for page, own in found.items() for fault in own]
     except RuntimeError as error:

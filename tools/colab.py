@@ -2,17 +2,15 @@
 tools/colab.py [notebook ...]`.
 
 The project's address stands in pyproject.toml alone (project.urls, Repository) and is written into
-the cells from there, so run this again when it changes. Run twice, it changes nothing. While there
-is no address, the cell says so in Colab.
+the cells from there, so run this again when it changes. While there is no address, the cell says so
+in Colab.
 
 The repository is cloned and imported from where it lies, with the small data sets and the reference
 runs in it. Nothing is installed: Colab has all that the package depends on, its own torch with or
-without a GPU among them. Elsewhere the cell does nothing and leaves no output. So it gets the first
-execution number, and the numbers behind it go on by one, as if the notebook had been executed with
-it.
+without a GPU among them. Elsewhere the cell does nothing and leaves no output. Execute a notebook
+that had no such cell again, so that its cells are numbered.
 """
 
-import copy
 import sys
 import tomllib
 from pathlib import Path
@@ -29,14 +27,12 @@ import os, sys
 
 if "COLAB_RELEASE_TAG" in os.environ:  # in Colab, get the package and its data
     os.system("git clone -q --depth 1 {repository} /content/curlnb")
-    sys.path.insert(0, "/content/curlnb")
-"""
+    sys.path.insert(0, "/content/curlnb")"""
 WITHOUT_ADDRESS = """\
 import os
 
 if "COLAB_RELEASE_TAG" in os.environ:
-    print("This project has no address yet: set project.urls in pyproject.toml, run tools/colab.py")
-"""
+    print("This project has no address yet: set project.urls in pyproject.toml, run tools/colab.py")"""
 
 
 def repository() -> str:
@@ -47,39 +43,24 @@ def repository() -> str:
 
 def source() -> str:
     address = repository()
-    return (CELL.format(repository=address) if address else WITHOUT_ADDRESS).rstrip("\n")
+    return CELL.format(repository=address) if address else WITHOUT_ADDRESS
 
 
-def insert(path: Path) -> bool:
-    """Put the cell behind the first cell of text, in the place of an older one; whether that
-    changed the notebook.
-    """
+def insert(path: Path) -> None:
+    """Renew the notebook's cell, or put one behind its first cell of text."""
     book = nbformat.read(path, as_version=4)
-    before = copy.deepcopy(book)
-    cells = [cell for cell in book.cells if TAG not in cell.metadata.get("tags", [])]
-    executed = any(cell.get("execution_count") for cell in cells)
-    place = next(at for at, cell in enumerate(cells) if cell.cell_type == "markdown") + 1
-    cells.insert(place, nbformat.v4.new_code_cell(source(), id=TAG, metadata={"tags": [TAG]}))
-    for number, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
-        for counted in (
-            cell,
-            *(output for output in cell.outputs if output.output_type == "execute_result"),
-        ):
-            counted.execution_count = number if executed else None
-    book.cells = cells
-    if book == before:
-        return False
+    tagged = [cell for cell in book.cells if TAG in cell.metadata.get("tags", [])]
+    if not tagged:
+        about = {"tags": [TAG], "jupyter": {"source_hidden": True}}
+        tagged = [nbformat.v4.new_code_cell(id=TAG, metadata=about)]
+        title = next(at for at, cell in enumerate(book.cells) if cell.cell_type == "markdown")
+        book.cells.insert(title + 1, tagged[0])
+    tagged[0].source = source()
     write_atomically(path, lambda file: nbformat.write(book, file))
-    return True
-
-
-def main(names: list[str]) -> None:
-    changed = [notebooks.name_of(path) for path in notebooks.find(names) if insert(path)]
-    print(
-        f"{len(changed)} notebooks changed"
-        + ("" if repository() else "; pyproject.toml names no address yet")
-    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for each in notebooks.find(sys.argv[1:]):
+        insert(each)
+    if not repository():
+        print("pyproject.toml names no address yet")

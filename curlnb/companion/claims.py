@@ -10,8 +10,8 @@ import difflib
 import math
 import re
 import tomllib
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +62,21 @@ class Claim:
     unrun: str = ""  # why none does, or not yet: "planned: ...", until its runs are judged
 
     def __post_init__(self) -> None:
-        papers = (*PAPERS, OWN)
-        inside = self.effect is not None and self.region[0] < self.effect < self.region[1]
+        papers, (low, high) = (*PAPERS, OWN), self.region
+        inside = self.effect is None or (self.bounded and low < self.effect < high)
         faults = {
-            f"should read paper/slug, the paper one of {', '.join(papers)}": not re.fullmatch(
-                rf"({'|'.join(papers)})/[\w.+-]+", self.id
+            f"should read paper/slug, the paper one of {', '.join(papers)}": (
+                not re.fullmatch(rf"({'|'.join(papers)})/[\w.+-]+", self.id)
             ),
             f"is of kind {self.kind!r}, which is not one of {', '.join(KINDS)}": (
                 self.kind not in KINDS
             ),
             "says nothing: give the claim in words": not self.claim.strip(),
-            f"has the empty region {self.region}": not self.region[0] < self.region[1],
+            f"has the empty region {self.region}": not low < high,
             "is an experiment and has no region": self.kind == "experiment" and not self.bounded,
-            "is theory and plans seeds": (
-                self.kind in ("theorem", "proof step") and self.sd is not None
-            ),
-            f"has the effect {self.effect}, which is not inside the region claimed": (
-                self.effect is not None and not (self.bounded and inside)
-            ),
+            f"has the effect {self.effect}, which is not inside the region claimed": not inside,
+            "needs two readings, a true and a false one": len(self.readings) not in (0, 2),
         }
-        faults["needs two readings, a true and a false one"] = len(self.readings) not in (0, 2)
-        faults["is settled and has readings: one of them"] = bool(self.settled and self.readings)
         for fault, true in faults.items():
             if true:
                 raise ValueError(f"claim {self.id!r} {fault}")
@@ -114,29 +108,27 @@ class Claim:
             return "true if {}; false if {}".format(*self.readings)
         return self.settled
 
-    @property
+    @cached_property
     def seeds(self) -> int | None:
         """Paired seeds that give 90% power at the effect, five at least; None where the statistic
         is computed exactly. ValueError where a million seeds would not do.
         """
         if self.effect is None or self.sd is None:
             return None
-        return _planned(self.id, self.effect, self.sd, self.region)
-
-
-@cache
-def _planned(id: str, effect: float, sd: float, region: tuple[float, float]) -> int:
-    needed = seeds_needed(effect, sd, region)
-    if needed is None:
-        raise ValueError(f"claim {id!r}: no number of seeds finds {effect:g} where sd = {sd:g}")
-    return max(FEWEST_SEEDS, needed)
+        needed = seeds_needed(self.effect, self.sd, self.region)
+        if needed is None:
+            raise ValueError(
+                f"claim {self.id!r}: no number of seeds finds {self.effect:g} "
+                f"where sd = {self.sd:g}"
+            )
+        return max(FEWEST_SEEDS, needed)
 
 
 def read_table(folder: Path) -> dict[str, Claim]:
-    """The claims of a folder's TOML files by id, paper by paper, in each file's order. ValueError
-    for a file that is no TOML, an entry that occurs twice, an unknown field or a wrong type.
+    """The claims of a folder's TOML files by id, paper by paper, in each file's order. ValueError,
+    with the file, for one that is no TOML, an entry that occurs twice, an unknown field or a text
+    where a number belongs.
     """
-    types: dict[str, Any] = {field.name: field.type for field in fields(Claim)}
     rows: dict[str, Claim] = {}
     for path in sorted(folder.glob("*.toml"), key=lambda path: PAPERS.index(path.stem)):
         try:
@@ -145,23 +137,18 @@ def read_table(folder: Path) -> dict[str, Claim]:
             raise ValueError(f"{path.name}: {error}") from None
         for slug, entry in entries.items():
             id = f"{path.stem}/{slug}"
-            if unknown := sorted(set(entry) - {*types} | {*entry} & {"id"}):
-                raise ValueError(f"claim {id!r} has the field {unknown[0]!r}, which no claim has")
-            rows[id] = Claim(
-                id=id, **{name: _typed(id, name, types[name], x) for name, x in entry.items()}
-            )
+            try:
+                rows[id] = Claim(id=id, **{name: _value(x) for name, x in entry.items()})
+            except TypeError as error:
+                raise ValueError(f"claim {id!r}: {error}") from None
     return rows
 
 
-def _typed(id: str, name: str, wanted: Any, value: object) -> Any:
+def _value(given: Any) -> Any:
     """A field's value; texts in one line, since an entry breaks them where a line ends."""
-    if wanted is str and isinstance(value, str):
-        return " ".join(value.split())
-    if wanted in (tuple[str, ...], tuple[float, ...]) and isinstance(value, list):
-        return tuple(" ".join(x.split()) if isinstance(x, str) else float(x) for x in value)
-    if wanted == float | None and isinstance(value, int | float):
-        return float(value)
-    raise ValueError(f"claim {id!r} has {value!r} for {name}, which is not of type {wanted}")
+    if isinstance(given, list):
+        return tuple(map(_value, given))
+    return " ".join(given.split()) if isinstance(given, str) else float(given)
 
 
 @cache
@@ -174,11 +161,7 @@ def find(id: str) -> Claim:
     """The claim of that id. ValueError, with the closest ids, where the table has none."""
     if id not in table():
         close = difflib.get_close_matches(id, table(), n=3, cutoff=0.5)
-        hint = (
-            f"did you mean {', '.join(close)}?"
-            if close
-            else "ids read paper/slug, such as 'chuang2020/fig4a-debiased'"
-        )
+        hint = f"did you mean {', '.join(close)}?" if close else "ids read paper/slug."
         raise ValueError(
             f"the table of claims has no {id!r}: {hint} A claim of your own is 'mine/...'"
         )
@@ -186,13 +169,7 @@ def find(id: str) -> Claim:
 
 
 def paired(
-    runs: pd.DataFrame,
-    metric: str,
-    by: str,
-    treatment: object,
-    control: object,
-    *,
-    seed: str = "seed",
+    runs: pd.DataFrame, metric: str, by: str, treatment: object, control: object
 ) -> pd.Series:
     """Differences of `metric` between two arms (values of column `by`), one a seed, indexed by
     seed.
@@ -201,24 +178,20 @@ def paired(
     ValueError where it has several, where the arms' seeds differ (a lost run is not dropped
     silently) or where a column or an arm is missing.
     """
-    missing = [column for column in (metric, by, seed) if column not in runs]
-    if missing:
-        raise ValueError(
-            f"the runs have no column {missing[0]!r}: {', '.join(map(str, runs.columns))}"
-        )
+    if missing := [column for column in (metric, by, "seed") if column not in runs]:
+        there = ", ".join(map(str, runs.columns))
+        raise ValueError(f"the runs have no column {missing[0]!r}: {there}")
     arms = []
     for arm in (treatment, control):
-        rows = runs[runs[by].isna() if arm is None else runs[by] == arm]
+        rows = runs[runs[by].isna() if arm is None else runs[by] == arm].set_index("seed")
         if rows.empty:
+            there = ", ".join(map(repr, runs[by].unique()))
+            raise ValueError(f"no run with {by} {arm!r}: one of {there}")
+        if twice := rows.index[rows.index.duplicated()].tolist():
             raise ValueError(
-                f"no run with {by} {arm!r}: one of {', '.join(repr(a) for a in runs[by].unique())}"
+                f"several runs with {by} {arm!r} and seed {twice[0]}: filter to one a seed"
             )
-        if rows[seed].duplicated().any():
-            twice = rows[seed][rows[seed].duplicated()].iloc[0]
-            raise ValueError(
-                f"several runs with {by} {arm!r} and {seed} {twice}: filter to one a seed"
-            )
-        arms.append(rows.set_index(seed)[metric].astype(float).sort_index())
+        arms.append(rows[metric].astype(float).sort_index())
     unpaired = arms[0].index.symmetric_difference(arms[1].index)
     if len(unpaired):
         raise ValueError(

@@ -27,22 +27,12 @@ FAILED = "FAILED: "
 def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None:
     """Execute the notebook at `path` and write it to `output`, as far as it got where it fails."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    draft = output.with_name(
-        f".{output.name}"
-    )  # written cell by cell: what is at `output` is whole
-    cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
-    sets = [c for c in cells if re.search(r"^profile\s*=[^=]", "".join(c["source"]), re.M)]
-    tagged = [c for c in cells if "parameters" in c.get("metadata", {}).get("tags", [])][:1]
-    if any(cell not in tagged for cell in sets):  # it would overrule what is given here
-        print(
-            f"{FAILED}a cell sets `profile` and is not the first one with the tag 'parameters': "
-            "leave that to the cell with the tag",
-            file=sys.stderr,
-        )
-        sys.exit(1)
-    said = [line for cell in sets for line in "".join(cell["source"]).splitlines()]
-    said = [line for line in said if line.startswith("profile")]
-    parameters: dict[str, Any] = {} if said == [f'profile = "{profile}"'] else {"profile": profile}
+    # written cell by cell: what is at `output` is whole
+    draft = output.with_name(f".{output.name}")
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    tagged = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    said = f'profile = "{profile}"' in "".join(tagged[:1]).splitlines()
+    parameters: dict[str, Any] = {} if said else {"profile": profile}
     parameters |= {"change": change} if change else {}
     try:
         book = papermill.execute_notebook(

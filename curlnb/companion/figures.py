@@ -1,84 +1,92 @@
-"""Drawings that several notebooks share, so that their cells show the mathematics and not the
-plotting.
+"""Drawings and differences in words that several notebooks share, so that their cells show the
+mathematics and not the plotting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from curlnb.companion.figures_theory import (  # noqa: F401  (one address for all figures)
-    COLOURS,
-    class_colours,
-    decision_regions,
-    image_triplets,
-    latent_classes,
-    pair_matrix,
-    segments,
-)
-from curlnb.companion.statistics import slope_per_doubling, t_interval
+from curlnb.companion import plots
+from curlnb.companion.statistics import slope_per_doubling
+from curlnb.data.datasets import Dataset
+from curlnb.theory.finite_worlds import World
 
-RED, GREY = "tab:red", "0.45"
+RED = "tab:red"
 
 
-def gains_and_floor(
-    gains: pd.DataFrame, published: Mapping[str, float], floor: pd.DataFrame, title: str
-) -> Figure:
-    """Left, gains by arm and measure (columns points, arm, measure): means with 95% intervals,
-    stars at the published ones; right, each run's share of anchors on the floor (columns objective,
-    share).
+def class_colours(count: int) -> list[str]:
+    """Colours for `count` latent classes, the same in every notebook."""
+    return [f"C{k}" for k in (0, 1, 2, 4, 5, 6, 8, 9, 3, 7)][:count]
+
+
+def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) -> None:
+    """The points of a world where f [P, 2] puts them: a disc for each class, of area D_c(x), and a
+    cross for each class mean.
     """
-    import seaborn as sns
+    for c, colour in enumerate(class_colours(len(world.rho))):
+        axis.scatter(f[:, 0], f[:, 1], s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
+        label = f"$c_{{{c + 1}}}$, $\\rho$ = {float(world.rho[c]):.2f}"
+        cross: dict[str, Any] = dict(marker="X", s=110, edgecolor="black", zorder=3)
+        x, y = (world.D[c] @ f).tolist()
+        axis.scatter(x, y, color=colour, label=label, **cross)
+    axis.set(xlabel="$f_1(x)$", ylabel="$f_2(x)$", aspect="equal")
 
-    figure, axes = plt.subplots(
-        1, 2, figsize=(12.5, 4), sharey=True, gridspec_kw={"width_ratios": [1.9, 1], "wspace": 0.06}
-    )
-    look = dict(
-        x="points",
-        y="arm",
-        hue="measure",
-        palette=["0.15", "0.6"],
-        dodge=0.4,
-        markers=["D", "s"],
-        markersize=7,
-        capsize=0.08,
-    )
-    sns.pointplot(gains, errorbar=interval, linestyle="none", ax=axes[0], **look)
-    star = dict(
-        marker="*", markersize=16, color="none", markeredgecolor=COLOURS[3], markeredgewidth=1.5
-    )
-    axes[0].plot(
-        list(published.values()),
-        list(published),
-        label="paper, on STL-10",
-        linestyle="none",
-        **star,
-    )
-    axes[0].axvline(0, color="0.3", linewidth=1)
-    axes[0].set(xlabel="accuracy minus the biased arm's (points)", ylabel="", title=title)
-    axes[0].legend(
-        title=None, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False
-    )
-    sns.stripplot(floor, x="share", y="objective", color="0.15", jitter=False, ax=axes[1])
-    axes[1].set(
-        xlim=(-3, 103),
-        xlabel="anchors on the floor, last epoch (%)",
-        title="Negatives without gradient",
-    )
+
+def decision_regions(axis: Axes, means: Tensor, centre: Tensor, half: float) -> None:
+    """Which of the class means [C, 2] has the largest inner product, shaded on a square around
+    `centre`; + marks the origin.
+    """
+    side = torch.linspace(-half, half, 300, dtype=means.dtype)
+    answers = ((torch.cartesian_prod(side, side) + centre) @ means.T).argmax(1).reshape(300, 300)
+    x, y = centre.tolist()
+    box = (x - half, x + half, y - half, y + half)
+    shades = ListedColormap(class_colours(len(means)))
+    last = len(means) - 1
+    axis.imshow(answers.T, extent=box, origin="lower", cmap=shades, alpha=0.22, vmin=0, vmax=last)
+    axis.scatter(0, 0, marker="+", s=160, color="black", linewidth=2, zorder=4)
+    axis.set(xlim=box[:2], ylim=box[2:])
+    axis.grid(False)
+
+
+def picture(axis: Axes, image: Tensor, *, framed: bool = False) -> None:
+    """An image [channels, height, width], in a red frame where `framed`."""
+    axis.imshow(image.permute(1, 2, 0))
+    axis.set(xticks=[], yticks=[])
+    for spine in axis.spines.values():
+        spine.set(color=RED if framed else "white", linewidth=4)
+
+
+def image_triplets(data: Dataset, rows: Mapping[str, Tensor], hits: Tensor) -> Figure:
+    """Images in rows, by name the indices [n] into `data`; a red frame in the last row where `hits`
+    [n] is true.
+    """
+    size = 1.1 * len(hits), 1.15 * len(rows)
+    figure, axes = plt.subplots(len(rows), len(hits), figsize=size, squeeze=False)
+    *_, last = rows
+    for line, (name, indices) in zip(axes, rows.items(), strict=True):
+        for axis, index, hit in zip(line, indices, hits, strict=True):
+            picture(axis, data.images[index], framed=name == last and bool(hit))
+        line[0].set_ylabel(name, rotation=0, labelpad=22, va="center")
     return figure
 
 
-def mean_and_interval(x: pd.Series) -> tuple[float, float, float]:
-    """The mean and the ends of its 95% t interval; three times the value where there is one only,
-    as in a dry run.
+def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
+    """A [C, C] matrix of losses with its numbers, rows the anchor's class and columns the
+    negative's.
     """
-    return t_interval(x.to_numpy()) if len(x) > 1 else (x.mean(),) * 3
+    import seaborn as sns  # two seconds, which few notebooks need
 
-
-def interval(x: pd.Series) -> tuple[float, float]:
-    """The ends of the 95% t interval of a mean; see `mean_and_interval`."""
-    return mean_and_interval(x)[1:]
+    names = [f"$c_{{{c + 1}}}$" for c in range(len(matrix))]
+    look = dict(annot=True, fmt=".2f", cmap="rocket_r", cbar=False, square=True, linewidths=2)
+    sns.heatmap(matrix, ax=axis, vmin=0, xticklabels=names, yticklabels=names, **look)
+    axis.set(title=title, xlabel="class of the negative", ylabel="class of the anchor")
 
 
 def signed(differences: pd.Series, digits: int = 2) -> str:
@@ -87,31 +95,26 @@ def signed(differences: pd.Series, digits: int = 2) -> str:
     """
     if differences.empty:
         return ""
-    mean, low, high = mean_and_interval(differences)
-    return f"{mean:+.{digits}f}" + f" [{low:+.{digits}f}, {high:+.{digits}f}]" * (
-        len(differences) > 1
-    )
+    mean, *ends = (f"{x:+.{digits}f}" for x in plots.interval(differences.tolist()))
+    return f"{mean} [{', '.join(ends)}]" if len(differences) > 1 else mean
 
 
-def changes_over_n(
-    by_n: pd.DataFrame, doubled: Sequence[int] = (62, 126, 254, 510)
-) -> dict[str, str]:
+def changes_over_n(by_n: pd.DataFrame) -> dict[str, str]:
     """What a measure changes by with N, each with its interval over seeds; empty where there is one
     N only.
 
     by_n: a row a seed, a column an N; seeds that lack one are left out. From the least N to the
-    largest, and where all of `doubled` are there, between the two in its middle and the slope of a
-    line through the four.
+    largest, and where 62, 126, 254 and 510 are there, also from 126 to 254 and the slope of a line
+    through the four.
     """
+    doubled = [62, 126, 254, 510]
     by_n = by_n.dropna(axis=1, how="all").dropna()
     if by_n.shape[1] < 2:
         return {}
     least, most = by_n.columns.min(), by_n.columns.max()
-    told = {f"from {least} to {most}": by_n[most] - by_n[least]}
+    changes = {f"from {least} to {most}": by_n[most] - by_n[least]}
     if set(doubled) <= set(by_n):
-        _, low, high, _ = doubled
-        told[f"from {low} to {high}"] = by_n[high] - by_n[low]
-        told["slope, a doubling"] = pd.Series(
-            slope_per_doubling(doubled, by_n[list(doubled)].to_numpy())
-        )
-    return {name: signed(change) for name, change in told.items()}
+        changes["from 126 to 254"] = by_n[254] - by_n[126]
+        slopes = slope_per_doubling(doubled, by_n[doubled].to_numpy())
+        changes["slope, a doubling"] = pd.Series(slopes)
+    return {name: signed(change) for name, change in changes.items()}

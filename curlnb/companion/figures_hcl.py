@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from curlnb.companion import plots
-from curlnb.companion.figures import COLOURS, RED
+from curlnb.companion.figures import picture
 from curlnb.data.datasets import Dataset
 
 SHADES = {"same": "0.1", "different": "0.6"}  # of pairs of one label and of two
@@ -25,21 +25,18 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
     """
     azimuth, polar = np.mgrid[0 : 2 * np.pi : 30j, 0 : np.pi : 16j]
     ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
-    blue, orange = COLOURS[:2]
     figure = plt.figure(figsize=(15, 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
-        axis: Any = figure.add_subplot(
-            1, len(pictures), place, projection="3d", computed_zorder=False
-        )
+        panel = dict(projection="3d", computed_zorder=False)
+        axis: Any = figure.add_subplot(1, len(pictures), place, **panel)
         axis.plot_wireframe(*ball, color="0.9", linewidth=0.3, zorder=0)
         distance = (v[:, None] - v).norm(dim=-1) + 9 * torch.eye(len(v))
         for c, k in (distance <= distance.amin(1, keepdim=True) + 2e-3).nonzero().tolist():
-            colour = orange if distance[c, k] > distance.min() + 0.02 else "0.25"
+            colour = "C1" if distance[c, k] > distance.min() + 0.02 else "0.25"
             axis.plot(*torch.stack([v[c], v[k]]).T, color=colour, linewidth=1.6)
-        axis.scatter(*v.T, s=70, color=blue, depthshade=False, edgecolor="white", zorder=5)
-        axis.set(
-            title=title, box_aspect=(1, 1, 1), xlim=(-0.8, 0.8), ylim=(-0.8, 0.8), zlim=(-0.8, 0.8)
-        )
+        axis.scatter(*v.T, s=70, color="C0", depthshade=False, edgecolor="white", zorder=5)
+        axis.set(title=title, box_aspect=(1, 1, 1))
+        axis.set(**dict.fromkeys(("xlim", "ylim", "zlim"), (-0.8, 0.8)))
         axis.view_init(*view)
         axis.axis("off")
     figure.set_layout_engine("constrained", wspace=0, w_pad=0)
@@ -57,14 +54,8 @@ def similarities_over(
     returns them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(4.2 * columns, 2.9 * rows),
-        sharex=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    layout: dict[str, Any] = dict(sharex=True, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), **layout)
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
         for kind, shade in SHADES.items():
             was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
@@ -73,12 +64,10 @@ def similarities_over(
             axis.stairs(per_unit * was, edges, color=plots.colour(base), linestyle="--")
         overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
         axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
-    for axis in axes[-1]:
-        axis.set_xlabel("cosine similarity")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("density")
+    plt.setp(axes[-1], xlabel="cosine similarity")
+    plt.setp(axes[:, 0], ylabel="density")
     marks: list[Artist] = [
-        plt.Rectangle((0, 0), 1, 1, color=shade, alpha=0.45) for shade in SHADES.values()
+        plt.Rectangle((0, 0), 1, 1, color=x, alpha=0.45) for x in SHADES.values()
     ]
     marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
     names = ["pairs of one label", "pairs of two", "dashed: the loss it is compared with"]
@@ -95,30 +84,20 @@ def negatives_of_anchors(
 
     anchors: [A]; rows: for each row's name the indices [A][n].
     """
-    named = [
-        (anchor, name, chosen[at])
-        for at, anchor in enumerate(anchors)
-        for name, chosen in rows.items()
-    ]
-    wide = len(named[0][2])
-    figure, axes = plt.subplots(
-        len(named), wide + 1, figsize=(wide + 1.8, 1.05 * len(named)), squeeze=False
-    )
-    for number, (line, (anchor, name, chosen)) in enumerate(zip(axes, named, strict=True)):
-        first = number % len(rows) == 0
-        for column, (axis, index) in enumerate(zip(line, (anchor, *chosen), strict=True)):
-            axis.set(xticks=[], yticks=[])
-            for spine in axis.spines.values():
-                false = column and data.labels[index] == data.labels[anchor]
-                spine.set(visible=True, color=RED if false else "white", linewidth=4)
-            if column or first:
-                axis.imshow(data.images[index].permute(1, 2, 0))
-            else:
-                axis.patch.set_visible(False)
-        line[0].set_ylabel(
-            f"{data.classes[data.labels[anchor]]}:\n{name}" if first else name,
-            rotation=0,
-            ha="right",
-            va="center",
-        )
+    first, *_ = rows
+    high, wide = len(anchors) * len(rows), len(rows[first][0])
+    size = wide + 1.8, 1.05 * high
+    figure, axes = plt.subplots(high, wide + 1, figsize=size, squeeze=False)
+    lines = iter(axes)
+    for at, anchor in enumerate(anchors):
+        label = data.labels[anchor]
+        for name, chosen in rows.items():
+            beside, *others = next(lines)
+            if name == first:
+                picture(beside, data.images[anchor])
+            beside.set(xticks=[], yticks=[], frame_on=name == first)
+            said = f"{data.classes[label]}:\n{name}" if name == first else name
+            beside.set_ylabel(said, rotation=0, ha="right", va="center")
+            for axis, index in zip(others, chosen[at], strict=True):
+                picture(axis, data.images[index], framed=bool(data.labels[index] == label))
     return figure

@@ -39,10 +39,12 @@ def unless_damaged(read: Callable[[Path], Status], path: Path) -> Status:
         return {}
 
 
-def outcome(state: str, error: str = "", **known: Any) -> dict[str, Any]:
-    """What status.json says of a notebook. state: "done", "failed" or "timeout"."""
-    nothing = {"seconds": 0.0, "longest": 0.0, "cores": 0, "log": "", "inputs": "", "judged": 0}
-    return {"state": state, "error": error, **nothing, "left": {}, "adopted": False, **known}
+def outcome(error: str, **known: Any) -> dict[str, Any]:
+    """What status.json says of a notebook, of which `known` is empty where it was not run. error:
+    why it failed; empty where it did not.
+    """
+    nothing = {"seconds": 0.0, "longest": 0.0, "cores": 0, "log": "", "adopted": False}
+    return {"state": "failed" if error else "done", "error": error, **nothing, **known}
 
 
 def changed(results: Path, left: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from curlnb.companion.second_opinion import second_opinion
@@ -83,39 +84,33 @@ class ClaimsTable:
         )
 
     def _table(self) -> str:
-        names = [
-            "claim",
-            "claimed",
-            "measured",
-            "verdict",
-            *(["at a better profile"] if self.beside else []),
-            *(["second opinion"] if self._opinions else []),
-        ]
+        rows = [self._cells(row) for row in self.rows]
+        names = rows[0] if rows else ()
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
-        body = "".join(map(self._html, self.rows))
+        body = "".join(f"<tr>{''.join(map(_html, row.values()))}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def _html(self, row: Row) -> str:
-        cells = [  # each a bold and a plain part
-            (row["claim"], f"{row['id']} · {row['where']}"),
-            ("", claimed_text(row)),
-            ("", "; ".join(part for part in (measured_text(row), row["diagnostic"]) if part)),
-            (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row)),
-        ]
+    def _cells(self, row: Row) -> dict[str, tuple[str, str]]:
+        """By heading, the bold and the plain part of a cell."""
+        measured = (measured_text(row), row["diagnostic"])
+        cells = {
+            "claim": (row["claim"], f"{row['id']} · {row['where']}"),
+            "claimed": ("", claimed_text(row)),
+            "measured": ("", "; ".join(filter(None, measured))),
+            "verdict": (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row)),
+        }
         if self.beside:
             other = self.beside.get(row["id"])
-            cells.append((other["profile"], _short(other)) if other else ("", ""))
-        if opinions := self._opinions:
-            cells.append(("", opinions.get(row["id"], "")))
-        shown = (
-            f"<b>{html.escape(bold)}</b><br>{html.escape(plain)}" if bold else html.escape(plain)
-            for bold, plain in cells
-        )
-        return (
-            "<tr>"
-            + "".join(f'<td align="left" style="text-align: left">{cell}</td>' for cell in shown)
-            + "</tr>"
-        )
+            cells["at a better profile"] = (other["profile"], _short(other)) if other else ("", "")
+        if self._opinions:
+            cells["second opinion"] = ("", self._opinions[row["id"]])
+        return cells
+
+
+def _html(cell: tuple[str, str]) -> str:
+    bold, plain = map(html.escape, cell)
+    shown = f"<b>{bold}</b><br>{plain}" if bold else plain
+    return f'<td align="left" style="text-align: left">{shown}</td>'
 
 
 def line(row: Row, decimals: int = 2) -> str:
@@ -123,23 +118,20 @@ def line(row: Row, decimals: int = 2) -> str:
     and both readings where the verdict depends on the reading.
     """
     said = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
-    parts = (*said, remark_text(row))
-    return f"{row['id']}: " + "; ".join(part for part in parts if part)
+    return f"{row['id']}: " + "; ".join(filter(None, (*said, remark_text(row))))
 
 
 def verdict_text(row: Row) -> str:
     """'reproduced (stand-in)': the verdict with its scope; 'proof step fails, statement stands'."""
-    return (
-        row["verdict"]
-        + (", statement stands" if row["verdict"] == STEP else "")
-        + (f" ({row['scope']})" if row["scope"] else "")
-    )
+    stands = ", statement stands" if row["verdict"] == STEP else ""
+    scope = f" ({row['scope']})" if row["scope"] else ""
+    return row["verdict"] + stands + scope
 
 
 def notes_text(row: Row) -> str:
     """What stands beside a verdict: its note, its readings, and what was changed after a look."""
     changed = f"changed after a look at results: {row['changed']}" if row["changed"] else ""
-    return "; ".join(part for part in (row["note"], remark_text(row), changed) if part)
+    return "; ".join(filter(None, (row["note"], remark_text(row), changed)))
 
 
 def remark_text(row: Row) -> str:
@@ -158,13 +150,11 @@ def claimed_text(row: Row) -> str:
     """'> 0, effect 4.26 (Table 1)': the region, and the smallest effect that matters with its
     source.
     """
-    effect: str = (
-        ""
-        if pd.isna(row["effect"])
-        else f", effect {row['effect']:g}"
-        + (f" ({row['effect_from']})" if row["effect_from"] else "")
-    )
-    return region_text(row["claimed_low"], row["claimed_high"]) + effect
+    region = region_text(row["claimed_low"], row["claimed_high"])
+    if pd.isna(row["effect"]):
+        return region
+    source = f" ({row['effect_from']})" if row["effect_from"] else ""
+    return f"{region}, effect {row['effect']:g}{source}"
 
 
 def measured_text(row: Row, decimals: int = 2) -> str:
@@ -178,8 +168,8 @@ def measured_text(row: Row, decimals: int = 2) -> str:
 def number_text(row: Row, decimals: int | None = None) -> str:
     """'+2.90 [+1.00, +4.80] points, n = 5 (12 planned)', or ''."""
     part = measured(row, decimals)
-    number = " ".join(part[name] for name in ("mean", "interval", "unit") if part[name])
-    return ", ".join(text for text in (number, part["count"]) if text)
+    number = " ".join(filter(None, (part["mean"], part["interval"], part["unit"])))
+    return ", ".join(filter(None, (number, part["count"])))
 
 
 def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
@@ -191,36 +181,24 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
     digits of the mean.
     """
     theory = row["verdict"] in THEORY
-    mean, low, high = (
-        float("nan" if pd.isna(row[name]) else row[name])
-        for name in ("value" if theory else "mean", "low", "high")
-    )
-    sign = (
-        "+" if 0 in (row["claimed_low"], row["claimed_high"]) else ""
-    )  # the claim is about a difference
+    cells = [row[name] for name in ("value" if theory else "mean", "low", "high")]
+    mean, low, high = np.array(cells, dtype=float).tolist()
+    # the claim is about a difference; z: a rounded -0.0 is 0.0
+    sign = "+z" if 0 in (row["claimed_low"], row["claimed_high"]) else "z"
     style = ".4g" if theory else f"{sign}.{decimals}f"
     if decimals is None and not theory:
         half, digits = (mean, 3) if math.isnan(high - low) else ((high - low) / 2, 2)
-        decimals = (
-            min(6, max(0, digits - 1 - math.floor(math.log10(abs(half)))))
-            if half and not math.isnan(half)
-            else 0
-        )
-        style = f"{sign},.{decimals}f"
-
-    def number(x: float) -> str:
-        # + 0.0 turns a rounded -0.0 into 0.0
-        return f"{x if theory else round(x, decimals) + 0.0:{style}}"
-
+        most = digits - 1 - math.floor(math.log10(abs(half))) if half and math.isfinite(half) else 0
+        style = f"{sign},.{min(6, max(0, most))}f"
     planned: str = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
     cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
-    if row["cases"] == 1:
-        cases = "1 case"
     return {
-        "mean": "" if math.isnan(mean) else number(mean),
-        "interval": "" if math.isnan(high - low) else f"[{number(low)}, {number(high)}]",
+        "mean": "" if math.isnan(mean) else f"{mean:{style}}",
+        "interval": "" if math.isnan(high - low) else f"[{low:{style}}, {high:{style}}]",
         "unit": "" if math.isnan(mean) else row["unit"],
-        "count": cases if pd.isna(row["n"]) else f"n = {row['n']}{planned}",
+        "count": ("1 case" if cases == "1 cases" else cases)
+        if pd.isna(row["n"])
+        else f"n = {row['n']}{planned}",
     }
 
 
@@ -239,4 +217,4 @@ def _brief(row: Row) -> str:
 
 
 def _short(row: Row) -> str:
-    return "; ".join(part for part in (verdict_text(row), number_text(row, 2)) if part)
+    return "; ".join(filter(None, (verdict_text(row), number_text(row, 2))))

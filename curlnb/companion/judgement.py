@@ -55,30 +55,26 @@ def judged(
     """A row of the ledger: the claim's verdict on what was measured, which is one of
 
     - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
-      was computed otherwise, with `n`, the
-      independent units that it rests on. Five or more are needed, or the claim is undecided.
+      was computed otherwise, with `n`, the independent units that it rests on. Five or more are
+      needed, or the claim is undecided.
     - exact: "holds", "loose", "proof step fails" or "fails", of a claim that plans no seeds; value:
-      the statistic, such as a largest ratio
-      found; cases: how many were tried. Where a region is claimed, the value alone decides, and
-      `exact` may be left out.
+      the statistic, such as a largest ratio found; cases: how many were tried. Where a region is
+      claimed, the value alone decides, and `exact` may be left out.
     - nothing; note says why it was not run.
 
     data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
     scope. diagnostic: what the claim asks for to exclude a trivial explanation, by name.
     ValueError, in one line, for what is missing or excludes each other.
     """
-    if exact is None and value is not None and claim.bounded:
-        exact = by_value(claim, value)
-    given = sum(part is not None for part in (differences, interval, exact))
-    if given > 1:
+    if value is not None:
+        value = float(value)
+        exact = by_value(claim, value) if exact is None and claim.bounded else exact
+    given = [part for part in (differences, interval, exact) if part is not None]
+    if len(given) > 1:
         raise ValueError(
             f"{claim.id}: give differences, an interval or exact, and only one of them"
         )
-    row: dict[str, Any] = {
-        **dict.fromkeys(TEXTS, ""),
-        **dict.fromkeys(INTEGERS + FLOATS),
-        **about(claim),
-    }
+    row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS) | about(claim)
     row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": one_line(note)}
     if not given:
         if not note or value is not None:
@@ -100,18 +96,14 @@ def judged(
             f"{claim.id} needs a diagnostic that excludes the trivial explanation: "
             f"diagnostic={{{lacking[0]!r}: ...}}"
         )
-    words = (
-        (name, f"{x:.4g}" if isinstance(x, int | float) else str(x))
+    words = [
+        f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
         for name, x in (diagnostic or {}).items()
-    )
-    row |= {
-        "data": data,
-        "diagnostic": ", ".join(f"{name} {x}" for name, x in words),
-        "cases": cases,
-    }
+    ]
+    row |= {"data": data, "diagnostic": ", ".join(words), "cases": cases}
     if exact is not None:
-        number = _exactly(claim, exact, value)
-        return row | {"verdict": charitably(claim, exact), "value": number}
+        _check_exact(claim, exact, value)
+        return row | {"verdict": charitably(claim, exact), "value": value}
     if claim.data and not data:
         raise ValueError(
             f"{claim.id}: say in data= what it was measured on; "
@@ -125,6 +117,8 @@ def judged(
     decided = UNDECIDED
     if not reason:
         decided = by_interval(claim, numbers["low"], numbers["high"], numbers["n"])
+        if numbers["n"] < FEWEST_SEEDS:
+            reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
     row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
     return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
 
@@ -187,8 +181,8 @@ def about(claim: Claim) -> dict[str, Any]:
     return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
 
 
-def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
-    """The value, checked against the verdict that is said of it."""
+def _check_exact(claim: Claim, exact: str, value: float | None) -> None:
+    """ValueError for a word that is no verdict, and a value that does not show it."""
     if exact not in EXACT:
         raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(EXACT)}")
     if value is not None and not math.isfinite(value):
@@ -196,62 +190,47 @@ def _exactly(claim: Claim, exact: str, value: float | None) -> float | None:
             f"{claim.id}: value {value} is not finite: "
             "an exact claim needs the number that shows it"
         )
-    inside = value is not None and claim.region[0] < value < claim.region[1]
+    inside = value is not None and by_value(claim, value) == HOLDS
     if claim.bounded and (value is None or inside != (exact == HOLDS)):
         raise ValueError(
             f"{claim.id}: exact={exact!r} with the value {value}, "
             f"claimed {formatting.region_text(claim.low, claim.high)}"
         )
-    return None if value is None else float(value)
 
 
 def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], str]:
-    """The numbers of a row, and why they allow no verdict where they do not."""
-    id, of_correlations = claim.id, claim.unit == "correlation"
+    """The numbers of a row, and why they have no interval where they have none."""
     x = np.asarray(differences, dtype=np.float64)
     if x.ndim != 1 or not len(x):
         raise ValueError(
-            f"{id}: differences of shape {list(x.shape)}, expected one a seed, [n] with n >= 1"
+            f"{claim.id}: differences of shape {list(x.shape)}, "
+            "expected one a seed, [n] with n >= 1"
         )
-    if not np.isfinite(x).all():
-        return {
-            "n": len(x)
-        }, f"{int((~np.isfinite(x)).sum())} of {len(x)} differences are not finite"
+    numbers: dict[str, Any] = {"n": len(x)}
+    if lost := int((~np.isfinite(x)).sum()):
+        return numbers, f"{lost} of {len(x)} differences are not finite"
+    numbers["mean"] = float(x[0])
     if len(x) == 1:
-        return {"n": 1, "mean": float(x[0])}, "one seed gives no interval"
+        return numbers, "one seed gives no interval"
     # an interval of no width would settle anything: far likelier one run counted twice
     if np.allclose(x, x[0], rtol=1e-9, atol=0):
-        return {
-            "n": len(x),
-            "mean": float(x[0]),
-            "sd": 0.0,
-        }, "all differences are equal: are they different runs?"
-    mean, low, high = correlation_interval(x) if of_correlations else t_interval(x)
-    return {
-        "mean": mean,
-        "low": low,
-        "high": high,
-        "sd": float(x.std(ddof=1)),
-        "n": len(x),
-    }, _too_few(len(x))
+        return numbers | {"sd": 0.0}, "all differences are equal: are they different runs?"
+    interval = correlation_interval if claim.unit == "correlation" else t_interval
+    ends = dict(zip(("mean", "low", "high"), interval(x), strict=True))
+    return numbers | ends | {"sd": float(x.std(ddof=1))}, ""
 
 
 def _of_interval(
     id: str, interval: tuple[float, float, float], n: int | None
 ) -> tuple[dict[str, Any], str]:
-    mean, low, high = (float(x) for x in interval)
+    mean, low, high = map(float, interval)
     if n is None or not low <= mean <= high:
         raise ValueError(
             f"{id}: interval {interval} should be (mean, low, high), in order, "
             f"with n, the units it rests on, not {n}"
         )
-    return {"mean": mean, "low": low, "high": high, "n": n}, _too_few(
-        n
-    ) if low < high else "the interval has no width"
-
-
-def _too_few(n: int) -> str:
-    return f"{n} are fewer than {FEWEST_SEEDS}" if n < FEWEST_SEEDS else ""
+    numbers = {"mean": mean, "low": low, "high": high, "n": n}
+    return numbers, "" if low < high else "the interval has no width"
 
 
 def one_line(text: str) -> str:

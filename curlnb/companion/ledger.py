@@ -16,7 +16,6 @@ table's order. Claims that the table no longer has are left out when a file is r
 import csv
 import hashlib
 import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,11 +82,8 @@ class Ledger:
                 "ledger anew first"
             )
         if id.startswith(f"{OWN}/"):
-            words = {
-                name: measured.pop(name)
-                for name in (*WORDS, "low", "high", "effect")
-                if name in measured
-            }
+            named = {*WORDS, "low", "high", "effect"} & measured.keys()
+            words = {name: measured.pop(name) for name in named}
             claim = Claim(id=id, notebook=self.notebook, **words)
         else:
             claim = claims.find(id)
@@ -137,28 +133,20 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     ordered = sorted(
         rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"])
     )
-    return pd.DataFrame(
-        {
-            column: _column(column, [row.get(column) for row in ordered])
-            for column in (*COLUMNS, *ABOUT)
-        }
-    )
-
-
-def _column(name: str, cells: list[Any]) -> Any:
-    missing = pd.isna(np.array(cells, dtype=object))
-    given = [None if lost else cell for cell, lost in zip(cells, missing, strict=True)]
-    if name in INTEGERS:
-        return pd.array([None if cell is None else int(cell) for cell in given], dtype="Int64")
-    if name in FLOATS:
-        return np.array(
-            [math.nan if cell is None else float(f"{float(cell):.6g}") for cell in given]
-        )
-    return pd.Series(["" if cell is None else str(cell) for cell in given], dtype=str)
+    table = pd.DataFrame(ordered, columns=[*COLUMNS, *ABOUT], dtype=object)
+    for name in table:
+        if name in INTEGERS:
+            table[name] = pd.to_numeric(table[name]).astype("Int64")
+        elif name in FLOATS:
+            numbers = pd.to_numeric(table[name]).astype(float)
+            table[name] = numbers.map(lambda x: float(f"{x:.6g}"))
+        else:
+            table[name] = table[name].fillna("").astype(str)
+    return table
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+    return rows.to_dict("records")  # type: ignore[return-value]
 
 
 def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
@@ -204,26 +192,14 @@ def read(path: str | Path) -> pd.DataFrame:
         columns = tuple(head[:-1])
         if head[-1:] != [DIGEST] or columns not in (COLUMNS, COLUMNS + ABOUT):
             raise ValueError(f"its columns differ from a ledger's: {', '.join(head)}")
-        if wrong := [
-            cells[0] if cells else ""
-            for cells in lines
-            if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]
-        ]:
-            raise ValueError(f"the row {wrong[0]!r} is cut or was changed")
-        rows = [dict(zip(columns, cells[:-1], strict=True)) for cells in lines]
-        if unknown := sorted({row["verdict"] for row in rows} - set(MARKS)):
-            raise ValueError(
-                f"it has the verdict {unknown[0]!r}, which is not one of {', '.join(MARKS)}"
-            )
-        table = claims.table()
-        known = (
-            rows
-            if columns != COLUMNS
-            else (row | about(table[row["id"]]) for row in rows if row["id"] in table)
-        )
-        return frame(
-            {name: None if cell == "" else cell for name, cell in row.items()} for row in known
-        )
+        for cells in lines:
+            if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]:
+                raise ValueError(f"the row {cells[:1]} is cut or was changed")
+        rows: list[dict[str, Any]] = [dict(zip(columns, cells, strict=False)) for cells in lines]
+        if columns == COLUMNS:
+            table = claims.table()
+            rows = [row | about(table[row["id"]]) for row in rows if row["id"] in table]
+        return frame(rows)
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is no ledger of this version ({one_line(str(error))})") from None
 

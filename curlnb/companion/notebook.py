@@ -51,11 +51,13 @@ class Settings:
     @property
     def evidence(self) -> str:
         """The profile under which claims are filed: "quick", or "quick, changed" where the
-        committed reference has other settings.
+        committed reference has other settings, and these are not about to become the committed
+        ones (`make reference` with notebooks, which adopts runs).
         """
         committed = provenance.of_reference(self.profile).get("settings", {}).get(self.notebook)
         same = committed in (None, notebooks.digest_of_settings(self.values)) or environment.dry()
-        return self.profile if same else ledgers.CHANGED.format(self.profile)
+        renewed = environment.notebook_name() == self.notebook and environment.adopt()
+        return self.profile if same or renewed else ledgers.CHANGED.format(self.profile)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -74,23 +76,20 @@ class Settings:
         """
         for name, values in needed.items():
             given = getattr(self, name)
-            lacking = [
-                value
-                for value in values
-                if value not in (given if isinstance(given, list | tuple | dict) else [given])
-            ]
+            several = given if isinstance(given, list | tuple | dict) else [given]
+            lacking = [repr(value) for value in values if value not in several]
             if lacking and not environment.dry():
                 raise ValueError(
                     f"the setting {name} = {given!r} of profile {self.profile!r} lacks "
-                    f"{', '.join(map(repr, lacking))}, which a claim of this notebook is judged "
-                    "on: add it, or remove the claim and this requirement"
+                    f"{', '.join(lacking)}, which a claim of this notebook is judged on: add it, "
+                    "or remove the claim and this requirement"
                 )
 
     def __repr__(self) -> str:
-        shown = [f"{name} = {value}" for name, value in [*self.values.items()][: self.shown]]
-        more = len(self.values) - len(shown)
-        rest = [f"and {more} more in {Path(self.notebook).name}.toml"] if more else []
-        return f"{self.profile}: " + ", ".join(shown + rest)
+        shown = [f"{name} = {value}" for name, value in self.values.items()][: self.shown]
+        if more := len(self.values) - len(shown):
+            shown.append(f"and {more} more in {Path(self.notebook).name}.toml")
+        return f"{self.profile}: " + ", ".join(shown)
 
 
 def _copy_of(notebook: str) -> str:
@@ -178,12 +177,10 @@ def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.D
         )
     save_table(settings, table, name)
     tables = {settings.profile: table.reset_index() if named else table}
-    better = (
-        elsewhere(settings, name, "night")
-        if "night" in ledgers.better_than(settings.profile)
-        else None
-    )
-    return tables if better is None else {"night": better} | tables
+    if "night" in ledgers.better_than(settings.profile):
+        with contextlib.suppress(FileNotFoundError):
+            return {"night": committed(f"night/{settings.notebook}-{name}")} | tables
+    return tables
 
 
 def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") -> None:
@@ -235,19 +232,11 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
         .fillna({"origin": "computed"})
         .drop_duplicates("identity")
     )
-    by = (
-        ["experiment", "device", "origin"]
-        if (runs["origin"] != "computed").any()
-        else ["experiment", "device"]
-    )
-    grouped = runs.groupby(by)["seconds"]
-    return pd.DataFrame(
-        {
-            "runs": grouped.count(),
-            "seconds a run": grouped.mean().round(1),
-            "seconds": grouped.sum().round(1),
-        }
-    )
+    by = ["experiment", "device", "origin"]
+    if (runs["origin"] == "computed").all():
+        by.remove("origin")
+    cost = runs.groupby(by)["seconds"].agg(["count", "mean", "sum"]).round(1)
+    return cost.set_axis(["runs", "seconds a run", "seconds"], axis=1)
 
 
 def present(names: Iterable[str]) -> list[str]:
@@ -255,14 +244,6 @@ def present(names: Iterable[str]) -> list[str]:
     up, all of them.
     """
     return [name for name in names if environment.dry() or datasets.available(name) != "absent"]
-
-
-def elsewhere(settings: Settings, name: str, profile: str = "gpu") -> pd.DataFrame | None:
-    """The committed reference table `name` of this notebook at another profile, or None where there
-    is none.
-    """
-    path = environment.reference_folder() / profile / "tables" / f"{settings.notebook}-{name}.csv"
-    return pd.read_csv(path) if path.exists() else None
 
 
 def committed(name: str) -> pd.DataFrame:
@@ -277,19 +258,14 @@ def contents() -> pd.DataFrame:
     """All notebooks in reading order: title, data at quick, and the seconds that the committed
     reference took.
     """
-    rows = []
     times = provenance.of_reference("quick").get("notebook_seconds", {})
-    for path in notebooks.find():
-        name = notebooks.name_of(path)
-        data: list[str] = []
-        with contextlib.suppress(ValueError):  # a damaged notebook should not hide the others
-            data = notebooks.data_of(path, "quick")
-        rows.append(
-            {
-                "notebook": name,
-                "title": notebooks.title_of(path),
-                "data at quick": ", ".join(data) or "none",
-                "seconds at quick": times.get(name),
-            }
-        )
+    rows = [
+        {
+            "notebook": (name := notebooks.name_of(path)),
+            "title": notebooks.title_of(path),
+            "data at quick": ", ".join(notebooks.data_of(path, "quick")) or "none",
+            "seconds at quick": times.get(name),
+        }
+        for path in notebooks.find()
+    ]
     return pd.DataFrame(rows).set_index("notebook")

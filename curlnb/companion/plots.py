@@ -59,7 +59,7 @@ def paired_gains(
     """
     published, independent = published or {}, independent or {}
     for at, (label, given) in enumerate(gains.items()):
-        mean, low, high = given if isinstance(given, Interval) else interval(given)
+        mean, low, high = interval(given)
         of_arm = colour(label.partition(",")[0])
         ends = [[mean - low], [high - mean]]
         axis.errorbar([mean], [at], xerr=ends, fmt="o", color=of_arm, capsize=4, markersize=7)
@@ -77,10 +77,8 @@ def paired_gains(
     if any(independent.values()):
         marks.append(Line2D([], [], linestyle="none", label="independent re-runs", **INDEPENDENT))
     if len(marks) > 1:
-        place: dict[str, Any] = dict(
-            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks)
-        )
-        axis.legend(handles=marks, frameon=False, **place)
+        place: dict[str, Any] = dict(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+        axis.legend(handles=marks, frameon=False, ncols=len(marks), **place)
 
 
 def gain_panels(
@@ -105,11 +103,10 @@ def gain_panels(
         stars, bars = published.get(title), independent.get(title)
         paired_gains(axis, gains, published=stars, independent=bars)
         for at, given in enumerate(gains.values()):
-            mean = given[0] if isinstance(given, Interval) else interval(given)[0]
+            mean, *_ = interval(given)
             box = dict(facecolor="white", edgecolor="none", pad=0.5)
             above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
-            said = f"{round(mean, digits) + 0.0:+.{digits}f}"  # never -0.0
-            axis.annotate(said, (mean, at), ha="center", fontsize=10, **above)
+            axis.annotate(f"{mean:+z.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
         axis.set_title(title, fontsize=11)
         axis.set(xlabel="points", ylim=(len(gains) - 0.5, -0.6))
         axis.margins(x=0.08)
@@ -117,8 +114,8 @@ def gain_panels(
             legend |= {str(mark.get_label()): mark for mark in shown.legend_handles if mark}
             shown.remove()
     if legend:
-        place: dict[str, Any] = dict(loc="outside upper center", ncols=len(legend))
-        figure.legend(handles=[*legend.values()], frameon=False, **place)
+        place: dict[str, Any] = dict(loc="outside upper center", frameon=False)
+        figure.legend(handles=[*legend.values()], ncols=len(legend), **place)
     return figure
 
 
@@ -127,7 +124,11 @@ class Interval(tuple[float, float, float]):
 
 
 def interval(differences: Sequence[float]) -> Interval:
-    """Mean and 95% t interval of differences, one a seed; a single one has no width."""
+    """Mean and 95% t interval of differences, one a seed; a single one has no width. An `Interval`
+    is returned as it is.
+    """
+    if isinstance(differences, Interval):
+        return differences
     x = np.asarray(differences, dtype=float)
     return Interval(t_interval(x) if len(x) > 1 else (float(x.mean()),) * 3)
 
@@ -159,9 +160,8 @@ def curve_and_gap(
         mean = wide[name].groupby(level=0).mean().dropna()
         axes[0].plot(mean.index, mean, marker="o", color=colour(name))
         last[name] = mean.iloc[-1]
-        if name == control:
-            continue
-        gap(axes[1], wide[name] - wide[control], name)
+        if name != control:
+            gap(axes[1], wide[name] - wide[control], name)
     axes[1].axhline(0, color=QUIET, linewidth=1)
     axes[0].set(xlabel=x, ylabel=y)
     axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")

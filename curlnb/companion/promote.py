@@ -5,16 +5,17 @@ alone.
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks
+from curlnb.companion.finished import changed, inputs_of, list_of_runs, read_status
 from curlnb.companion.notebooks import name_of
 from curlnb.companion.reference import folder, records, records_in, write_runs
-from curlnb.companion.reproduce import changed, inputs_of, read_status, reproduce
+from curlnb.companion.reproduce import reproduce
 from curlnb.runs import environment, files
 from curlnb.runs.files import read_json, write_atomically, write_json
 from curlnb.runs.store import read_reference
@@ -51,42 +52,13 @@ def renew(profile: str, selected: Sequence[str]) -> str:
         raise ValueError("no reference is committed yet: run `make reproduce reference` first")
     for last in (False, True):
         if group := [path for path in paths if notebooks.needs(path).last == last]:
-            with _settings_as_committed(profile, group):
-                if failed := reproduce(profile, [str(path) for path in group], adopt=True):
-                    raise RuntimeError(
-                        f"{failed} of {len(group)} notebooks failed: mend them, and run the same "
-                        "command again"
-                    )
-                said.append(promote(profile, group))
+            if failed := reproduce(profile, [str(path) for path in group], adopt=True):
+                raise RuntimeError(
+                    f"{failed} of {len(group)} notebooks failed: mend them, and run the same "
+                    "command again"
+                )
+            said.append(promote(profile, group))
     return "\n".join(said)
-
-
-@contextlib.contextmanager
-def _settings_as_committed(profile: str, paths: Sequence[Path]) -> Iterator[None]:
-    """Inside, the settings of notebooks are no changed ones to their ledgers: they become the
-    committed ones, unless the block fails.
-    """
-    place = folder(profile) / "provenance.json"
-    before = read_json(place) if place.exists() else None
-    if before is not None:
-        write_json(
-            place, before | {"settings": before["settings"] | _settings_digests(profile, paths)}
-        )
-    try:
-        yield
-    except BaseException:
-        if before is not None:
-            write_json(place, before)
-        raise
-
-
-def _settings_digests(profile: str, paths: Iterable[Path]) -> dict[str, str]:
-    known = {name_of(path): notebooks.settings_of(path) for path in paths}
-    return {
-        name: notebooks.digest_of_settings(values[profile])
-        for name, values in known.items()
-        if values
-    }
 
 
 def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
@@ -119,7 +91,7 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
         why = left_out[0] if left_out else f"no notebook has settings for {profile}"
         raise ValueError(f"{why}: run `make reproduce PROFILE={profile}` first")
     names = [name_of(path) for path in books]
-    lists = [results / "runs" / "used" / f"{name.replace('/', '--')}.txt" for name in names]
+    lists = [list_of_runs(results, name) for name in names]
     used = {line for file in lists if file.exists() for line in file.read_text().split()}
     paths = [results / "runs" / key / "run.json" for key in sorted(used)]
     found = [record for path in paths if (record := files.read_sealed(path)) is not None]
@@ -128,31 +100,27 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
             f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
             f"`make reproduce PROFILE={profile}` again"
         )
-    with tempfile.TemporaryDirectory(dir=results) as fresh_name:
-        fresh = Path(fresh_name) / "reference"
-        (fresh / "tables").mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=results) as scratch:
+        fresh = Path(scratch)
+        (fresh / "tables").mkdir()
         claims = ledger.read(results / ledger.FILE)
-        judged = claims[claims["notebook"].isin(names)].assign(
-            profile=profile
-        )  # settings that were changed are the committed ones now
+        # settings that were changed are the committed ones now
+        judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
         ledger.write(judged, fresh / ledger.FILE)
-        seconds = {name: status[name]["longest"] for name in names}
-        settings = _settings_digests(profile, books)
         about = read_json(results / "provenance.json")
+        seconds = {name: status[name]["longest"] for name in names}
         if renewed and (target / "provenance.json").exists():
             before = read_json(target / "provenance.json")
-            seconds |= {
-                name: before["notebook_seconds"][name]
-                for name in names
-                if name in before["notebook_seconds"]
-            }
-            about = before | {
-                "judged": before.get("judged", {})
-                | {name: about[name] for name in ("date", "commit", "machine")}
-            }
-        write_json(
-            fresh / "provenance.json", about | {"notebook_seconds": seconds, "settings": settings}
-        )
+            own = {name: about[name] for name in ("date", "commit", "machine")}
+            about = before | {"judged": before.get("judged", {}) | own}
+            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
+        settings = {
+            name_of(path): notebooks.digest_of_settings(values[profile])
+            for path in books
+            if (values := notebooks.settings_of(path))
+        }
+        about |= {"notebook_seconds": seconds, "settings": settings}
+        write_json(fresh / "provenance.json", about)
         _copy_tables(results, fresh, names)
         write_runs(found, fresh / "runs")
         others = [name for name in map(name_of, candidates) if name not in names]
@@ -161,7 +129,7 @@ def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path])
         for measured in results.glob("bench*.csv"):
             shutil.copy(measured, fresh / measured.name)
         target.mkdir(parents=True, exist_ok=True)
-        for piece in fresh.iterdir():  # benchmarks stay where this reproduction made none
+        for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
             shutil.rmtree(target / piece.name, ignore_errors=True)
             shutil.move(piece, target / piece.name)
     # what was read before is no longer what stands there; the next promotion would lose the
@@ -191,22 +159,16 @@ def _unfinished(
         return f"{name_of(path)} has not been reproduced at {profile}"
     if lost := changed(results, status["left"]):
         return f"{results / lost[0]} was changed or lost since"
-    return (
-        f"{name_of(path)} or what it stands on has changed since"
-        if status["inputs"] != inputs_of(path, profile)
-        else ""
-    )
+    same = status["inputs"] == inputs_of(path, profile)
+    return "" if same else f"{name_of(path)} or what it stands on has changed since"
 
 
 def _copy_tables(source: Path, target: Path, names: Sequence[str]) -> None:
     """Copy the tables of notebooks, by name, from one folder of results to another."""
     for table in (source / "tables").rglob("*.csv"):
-        place = target / table.relative_to(source)
-        if (
-            table.relative_to(source / "tables")
-            .as_posix()
-            .startswith(tuple(f"{name}-" for name in names))
-        ):
+        name = table.relative_to(source / "tables").as_posix()
+        if name.startswith(tuple(f"{each}-" for each in names)):
+            place = target / "tables" / name
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(table, place)
 
@@ -219,32 +181,19 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     out what none of them uses.
     """
     here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
-    order = [name_of(path) for path in notebooks.find()]
     for of_each in ("notebook_seconds", "settings"):
-        both = here[of_each] | {
-            name: known[of_each][name] for name in others if name in known[of_each]
-        }
-        here[of_each] = {
-            name: both[name]
-            for name in sorted(
-                both, key=lambda name: order.index(name) if name in order else len(order)
-            )
-        }
-    if here["notebook_seconds"] != known["notebook_seconds"]:
-        here |= {
-            "notebooks": len(here["notebook_seconds"]),
-            "total_seconds": round(sum(here["notebook_seconds"].values()), 1),
-        }
-    write_json(
-        fresh / "provenance.json", here | ({"note": known["note"]} if "note" in known else {})
-    )
-    rows = [
-        row for row in ledger.records(ledger.read(old / ledger.FILE)) if row["notebook"] in others
-    ]
-    ledger.write(
-        ledger.frame([*rows, *ledger.records(ledger.read(fresh / ledger.FILE))]),
-        fresh / ledger.FILE,
-    )
+        kept = {name: value for name, value in known[of_each].items() if name in others}
+        here[of_each] = dict(sorted((kept | here[of_each]).items()))
+    seconds = here["notebook_seconds"]
+    if seconds != known["notebook_seconds"]:
+        here |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}
+    if "note" in known:
+        here["note"] = known["note"]
+    write_json(fresh / "provenance.json", here)
+    before = ledger.read(old / ledger.FILE)
+    rows = [before[before["notebook"].isin(others)], ledger.read(fresh / ledger.FILE)]
+    both = [row for part in rows for row in ledger.records(part)]
+    ledger.write(ledger.frame(both), fresh / ledger.FILE)
     _copy_tables(old, fresh, others)
     runs = {record["identity"]: record for folder in (old, fresh) for record in records_in(folder)}
     write_runs(runs.values(), fresh / "runs")
@@ -257,16 +206,8 @@ def write_executed(executed: Path, target: Path) -> None:
     import nbformat  # two seconds, which only this needs
 
     book = nbformat.read(executed, as_version=4)
-    book.metadata = {
-        name: book.metadata[name]
-        for name in ("curlnb", "kernelspec", "language_info")
-        if name in book.metadata
-    }
+    for part in (book, *book.cells):
+        kept = ("curlnb", "kernelspec", "language_info", "tags", "jupyter")  # the last folds a cell
+        part.metadata = {k: value for k, value in part.metadata.items() if k in kept and value}
     book.metadata.get("language_info", {}).pop("version", None)
-    for cell in book.cells:
-        cell.metadata = {
-            name: value
-            for name, value in cell.metadata.items()
-            if name in ("tags", "jupyter") and value  # "jupyter" folds a cell
-        }
     write_atomically(target, lambda p: nbformat.write(book, p))

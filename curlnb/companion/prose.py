@@ -64,7 +64,8 @@ def _faults_of(block: str) -> Iterator[str]:
         waiting = []
     for token in waiting:
         if token["decimal"] is None:
-            yield f"{token[0]} names no row, in: {_around(block, token)}"
+            around = block[max(0, token.start() - 40) : token.end()]
+            yield f"{token[0]} names no row, in: {around.strip()}"
 
 
 def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
@@ -73,18 +74,17 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
     except (ValueError, OSError) as error:
         yield " ".join(str(error).splitlines())
         return
+    ends = ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row)
     for token in numbers:
         low, high, said = token["low"], token["high"], token["accuracy"]
         if low and not any(_holds_interval(row, low, high) for row in rows):
-            yield f"{token[0]} is not in {names}, which has {_intervals(rows)}"
+            yield f"{token[0]} is not in {names}, which has {ends or 'none'}"
         if said and not any(_rounds_to(x, said) for row in rows for x in row.values()):
             yield f"{said} is not in {names}"
-    before = [token["accuracy"] or token["decimal"] for token in numbers if token["low"] is None]
+    intervals = [token for token in numbers if token["low"]]
+    before = [token["accuracy"] or token["decimal"] for token in numbers if not token["low"]]
     for row in rows:
-        shown = any(
-            token["low"] is not None and _holds_interval(row, token["low"], token["high"])
-            for token in numbers
-        )
+        shown = any(_holds_interval(row, token["low"], token["high"]) for token in intervals)
         if shown and "mean" in row and not any(_rounds_to(row["mean"], x) for x in before):
             yield f"the mean {row['mean']:g} of {row['id']} does not stand before its interval"
 
@@ -104,14 +104,6 @@ def _holds_interval(row: Row, low: str, high: str) -> bool:
     if "low" in row:
         return _rounds_to(row["low"], low) and _rounds_to(row["high"], high)
     return all(any(_rounds_to(x, end) for x in row.values()) for end in (low, high))
-
-
-def _intervals(rows: list[Row]) -> str:
-    return ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row) or "none"
-
-
-def _around(block: str, token: re.Match[str]) -> str:
-    return " ".join(block[max(0, token.start() - 40) : token.end()].split())
 
 
 # --- the rows

@@ -49,8 +49,12 @@ def published(
             continue
         found = rows[rows[column] == wanted]
         if found.empty:
-            known = _suggest(wanted, list(rows[column].unique()))
-            raise ValueError(f"no published value with {column} {wanted!r}{so_far}: {known}")
+            known = {name.lower(): repr(name) for name in rows[column].unique()}
+            close = difflib.get_close_matches(wanted.lower(), known, n=5, cutoff=0.5)
+            hint = f"one of {', '.join(known.values())}"
+            if close:
+                hint = f"did you mean {', '.join(known[name] for name in close)}?"
+            raise ValueError(f"no published value with {column} {wanted!r}{so_far}: {hint}")
         rows, so_far = found, f"{so_far or ' among those with'} {column} {wanted!r}"
     return rows.reset_index(drop=True)
 
@@ -63,12 +67,12 @@ def value(*given: str | None, **filters: str | None) -> float:
     """
     rows = published(*given, **filters)
     if len(rows) > 1:
-        choices = "; ".join(
-            f"{c} is one of {_listed(list(rows[c].unique()))}"
-            for c in _KEYS
-            if rows[c].nunique() > 1
-        )
-        raise ValueError(f"{len(rows)} published values, not one: {choices}")
+        choices = [
+            f"{column} is one of {', '.join(map(repr, rows[column].unique()))}"
+            for column in _KEYS
+            if rows[column].nunique() > 1
+        ]
+        raise ValueError(f"{len(rows)} published values, not one: {'; '.join(choices)}")
     row = rows.iloc[0]
     if pd.isna(row["value"]):
         raise ValueError(
@@ -76,16 +80,3 @@ def value(*given: str | None, **filters: str | None) -> float:
             "read it from published(...)['printed']"
         )
     return float(row["value"])
-
-
-def _suggest(wanted: str, known: list[str]) -> str:
-    lower = {name.lower(): name for name in known}
-    close = [
-        lower[name] for name in difflib.get_close_matches(wanted.lower(), lower, n=5, cutoff=0.5)
-    ]
-    return f"did you mean {_listed(close)}?" if close else f"one of {_listed(known)}"
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -10,6 +10,7 @@ and compares. `curlnb.companion.restamp` renews their digests after a refactorin
 their provenance and are shown beside the others, not recomputed.
 """
 
+import contextlib
 import csv
 import fnmatch
 import functools
@@ -17,8 +18,9 @@ import itertools
 import json
 import math
 import random
+import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +126,6 @@ def recompute(record: Record) -> list[str]:
     return disagreements(record, new)
 
 
-def same_machine(record: Record) -> bool:
-    """Whether a record was made on this machine's kind of hardware and with its versions, where
-    runs agree bit for bit.
-    """
-    here = provenance.machine()
-    return all(record["machine"].get(name) == value for name, value in here.items())
-
-
 def disagreements(old: Record, new: Record) -> list[str]:
     """Metrics in which two records of one run differ: bit for bit where both are of one machine,
     else beyond the stated tolerance.
@@ -190,6 +184,21 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
     if not isinstance(old, int | float) or not isinstance(new, int | float):
         return bool(old == new)
     return abs(old - new) <= within[0] + within[1] * max(abs(old), abs(new))
+
+
+@contextlib.contextmanager
+def former_code(path: Path, *folders: str) -> Iterator[tuple[str, Path]]:
+    """The commit that last wrote a reference file, and a temporary folder with these folders of the
+    checkout as they were then. ValueError outside a git checkout.
+    """
+    commit = provenance.git("log", "-1", "--format=%H", "--", str(path))
+    if not commit:
+        raise ValueError(f"{path} is in no git checkout, which alone knows the code that wrote it")
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "former.tar"
+        provenance.git("archive", f"--output={archive}", commit, *folders)
+        shutil.unpack_archive(archive, folder, filter="data")
+        yield commit, Path(folder)
 
 
 def write_runs(found: Iterable[Record], target: Path) -> None:

@@ -9,11 +9,12 @@ import datetime
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from filelock import Timeout
 from curlnb.companion import ledger, notebooks, report
 from curlnb.companion.finished import (
     PACKAGE,
-    Status,
     changed,
     files_of,
     inputs_of,
@@ -39,7 +39,6 @@ from curlnb.runs.devices import default_device
 from curlnb.runs.files import write_json
 
 MOST_AT_ONCE = 4  # notebooks, unless asked for otherwise: each takes up to a GB
-LIMIT_MINUTES = {"quick": 60, "night": 24 * 60, "gpu": 24 * 60, "paper": 60 * 24 * 60}
 PYTHON = [sys.executable, "-m"]
 FOREIGN = ("COLAB_RELEASE_TAG", "JPY_SESSION_NAME", "JUPYTER_PATH", "MATPLOTLIBRC", "MPLBACKEND",
            "PYTHONSTARTUP", "VSCODE_PID")  # fmt: skip
@@ -51,7 +50,6 @@ def reproduce(
     selected: Iterable[str] = (),
     *,
     jobs: int | None = None,
-    limit_minutes: float | None = None,
     adopt: bool = False,
     change: Mapping[str, Any] | None = None,
 ) -> int:
@@ -67,53 +65,21 @@ def reproduce(
     profile changed, or it reads the ledger and another is run; one that was interrupted goes on
     from its finished runs.
     """
+    paths = _with_profile(notebooks.find(selected), profile)
+    for path in paths if change else ():
+        notebooks.check_change(path, profile, change or {})
     results = environment.results_root() / profile
-    paths = notebooks.find(selected)
     results.mkdir(parents=True, exist_ok=True)
     try:
-        with files.lock(results / "lock", 0):
+        with files.lock(results / "lock", 0), tempfile.TemporaryDirectory() as scratch:
             files.clear_leftovers(results)
-            return _reproduce(profile, paths, results, jobs, limit_minutes, adopt, change or {})
+            work = _Reproduction(profile, results, scratch, adopt, change or {})
+            return work.reproduce(paths, jobs)
     except Timeout:
         raise RuntimeError(
             f"another `make reproduce` is at work in {results}; wait for it, "
             "or use another CURLNB_RESULTS"
         ) from None
-
-
-def _reproduce(
-    profile: str,
-    paths: list[Path],
-    results: Path,
-    jobs: int | None,
-    limit_minutes: float | None,
-    adopt: bool,
-    change: Mapping[str, Any],
-) -> int:
-    start = time.monotonic()
-    status = unless_damaged(read_status, results / "status.json")
-    paths = _with_profile(paths, profile)
-    for path in paths if change else ():
-        notebooks.check_change(path, profile, change)
-    todo, finished = _unfinished(profile, paths, results, status, adopt, change)
-    for path in finished:
-        seconds = status[name_of(path)]["seconds"]
-        print(f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)")
-    if todo:
-        with contextlib.closing(_Reproduction(profile, results, status, adopt)) as work:
-            work.change = change
-            work.limit = 60 * (limit_minutes or LIMIT_MINUTES[profile])
-            work.run(_turns(todo, jobs), len(finished), len(paths))
-    place = results / "provenance.json"
-    if todo or not unless_damaged(files.json_if_there, place):
-        write_json(place, _provenance(profile, status, time.monotonic() - start))
-    page = report.write_report(results, environment.reference_folder(), results / "report.html")
-    print(f"\n{report.verdict_table(ledger.read_all(results))}\n\nReport: {page}")
-    failed = [name for name in map(name_of, paths) if status[name]["state"] != "done"]
-    for name in failed:
-        log = status[name]["log"]
-        print(f"FAILED {name}: {status[name]['error']}" + (f" (log: {results / log})" * bool(log)))
-    return len(failed)
 
 
 def _with_profile(paths: list[Path], profile: str) -> list[Path]:
@@ -130,90 +96,29 @@ def _with_profile(paths: list[Path], profile: str) -> list[Path]:
     return kept
 
 
-def _unfinished(
-    profile: str,
-    paths: list[Path],
-    results: Path,
-    status: Status,
-    adopt: bool,
-    change: Mapping[str, Any],
-) -> tuple[dict[Path, notebooks.Needs], list[Path]]:
-    """The notebooks to run, with their needs, and those that are finished. One that cannot be read
-    is noted as failed.
-    """
-    todo: dict[Path, notebooks.Needs] = {}
-    finished: dict[Path, notebooks.Needs] = {}
-    judged = ledger.read_all(results)["notebook"].value_counts()
-    for path in paths:
-        name = name_of(path)
-        before = status.get(name, {})
-        try:
-            needs, inputs = notebooks.needs(path), inputs_of(path, profile, change)
-        except (ValueError, OSError) as error:  # the others can run
-            status[name] = outcome("failed", printable(error))
-            continue
-        wanted = {"state": "done", "inputs": inputs, "judged": judged.get(name, 0)}
-        same = wanted.items() <= before.items() and not adopt and not before["adopted"]
-        lost = changed(results, before["left"]) if same else []
-        for piece in lost:
-            print(f"  {name}: {results / piece} was changed or lost since: it is made again")
-        (finished if same and not lost else todo)[path] = needs
-    if todo:  # what the others come to stands in the ledger that these read
-        todo |= {path: finished.pop(path) for path, needs in [*finished.items()] if needs.last}
-    return todo, list(finished)
-
-
-# --- running them ---------------------------------------------------------------------------------
-
-
-def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple[list[Path], int]]:
-    """The notebooks in groups that come one after the other, each with how many of it run at once,
-    so that all cores are busy while one of them imports or draws.
-    """
-    # Two that train might not both find room on a GPU.
-    alone_on_gpu = jobs is None and default_device().type != "cpu"
-    groups: list[list[Path]] = [[], [], [], []]
-    for path, needs in todo.items():
-        turn = 1 if alone_on_gpu and needs.trains else 0
-        groups[3 if needs.last else 2 if needs.alone else turn].append(path)
-    at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
-    pairs = zip(groups, at_once, strict=True)
-    return [(group, min(most, len(group))) for group, most in pairs if group]
-
-
 class _Job:
     """A notebook at work in a process of its own, with its log and the lines of its progress."""
 
-    def __init__(
-        self,
-        path: Path,
-        profile: str,
-        results: Path,
-        variables: dict[str, str],
-        change: Mapping[str, Any],
-    ) -> None:
-        self.name, self.start, self.results = name_of(path), time.monotonic(), results
-        self.inputs, self.late = inputs_of(path, profile, change), False
-        output = results / "notebooks" / f"{self.name}.ipynb"
+    def __init__(self, path: Path, results: Path) -> None:
+        self.path, self.name, self.start = path, name_of(path), time.monotonic()
+        self.output = results / "notebooks" / f"{self.name}.ipynb"
         self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
-        progress = self.log.with_suffix(".progress")
-        for file in (output, self.log, progress, list_of_runs(results, self.name)):
+        self.progress = self.log.with_suffix(".progress")
+        runs = list_of_runs(results, self.name)
+        for file in (self.output, self.log, runs):
             file.parent.mkdir(parents=True, exist_ok=True)
-        list_of_runs(results, self.name).unlink(missing_ok=True)
-        progress.write_text("")
-        self.progress = open(progress, encoding="utf-8", errors="replace")  # noqa: SIM115
-        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(progress)}
-        line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), profile]
+        runs.unlink(missing_ok=True)
+        self.progress.write_text("")
+        self.lines = open(self.progress, encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def begin(self, profile: str, change: Mapping[str, Any], variables: dict[str, str]) -> None:
+        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(self.progress)}
+        line = [*PYTHON, "curlnb.companion.execute", str(self.path), str(self.output), profile]
         line.append(json.dumps(dict(change)))
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-
-    def said(self) -> Iterator[str]:
-        """The lines about its runs that are new."""
-        for line in self.progress:
-            yield f"    {self.name} {printable(line.rstrip())}"
 
     def kill(self) -> None:
         """End it with its kernel and its workers."""
@@ -224,55 +129,99 @@ class _Job:
                     each.kill()
         self.process.wait()
 
-    def outcome(self, limit: float) -> tuple[str, str]:
-        """Its state, and why it failed."""
-        self.progress.close()
-        if self.late:
-            return "timeout", f"not finished within {limit / 60:.3g} minutes"
+    def error(self) -> str:
+        """Why it failed; empty where it did not."""
         if self.process.returncode == 0:
-            return "done", ""
+            return ""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         if lines and lines[-1].startswith("FAILED: "):
-            return "failed", printable(lines[-1].removeprefix("FAILED: "))
-        return "failed", f"its process ended with status {self.process.returncode}"
+            return printable(lines[-1].removeprefix("FAILED: "))
+        return f"its process ended with status {self.process.returncode}"
 
 
 class _Reproduction:
     """Notebooks at work, what became of them, and what is said of the whole."""
 
-    def __init__(self, profile: str, results: Path, status: Status, adopt: bool) -> None:
-        self.profile, self.results, self.status, self.adopt = profile, results, status, adopt
-        self.scratch = tempfile.TemporaryDirectory()
+    def __init__(
+        self, profile: str, results: Path, scratch: str, adopt: bool, change: Mapping[str, Any]
+    ) -> None:
+        self.profile, self.results, self.scratch = profile, results, scratch
+        self.adopt, self.change = adopt, change
+        self.status = unless_damaged(read_status, results / "status.json")
         self.at_work: list[_Job] = []
-        self.ended: list[str] = []
-        self.limit = math.inf
-        self.change: Mapping[str, Any] = {}
-        reference = provenance.of_reference(profile) or provenance.of_reference("quick")
-        longest = {name: state["longest"] for name, state in status.items() if state["longest"]}
-        self.seconds = reference.get("notebook_seconds", {}) | longest
+        self.inputs: dict[str, str] = {}
 
-    def close(self) -> None:
-        for job in self.at_work:
-            job.kill()
-        self.scratch.cleanup()
+    def reproduce(self, paths: list[Path], jobs: int | None) -> int:
+        """What `reproduce` does, and returns."""
+        todo, finished = self.unfinished(paths)
+        for path in finished:
+            seconds = self.status[name_of(path)]["seconds"]
+            print(
+                f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)"
+            )
+        try:
+            self.run(_turns(todo, jobs), len(finished), len(paths))
+        finally:
+            for job in self.at_work:
+                job.kill()
+        place = self.results / "provenance.json"
+        if todo or not unless_damaged(files.json_if_there, place):
+            write_json(place, self.provenance())
+        page = self.results / "report.html"
+        report.write_report(self.results, environment.reference_folder(), page)
+        print(f"\n{report.verdicts(ledger.read_all(self.results))}\n\nReport: {page}")
+        states = {name: self.status[name] for name in map(name_of, paths)}
+        failed = {name: state for name, state in states.items() if state["state"] != "done"}
+        for name, state in failed.items():
+            log = f" (log: {self.results / state['log']})" if state["log"] else ""
+            print(f"FAILED {name}: {state['error']}{log}")
+        return len(failed)
+
+    def unfinished(self, paths: list[Path]) -> tuple[dict[Path, notebooks.Needs], list[Path]]:
+        """The notebooks to run, with their needs, and those that are finished. One that cannot be
+        read is noted as failed.
+        """
+        todo: dict[Path, notebooks.Needs] = {}
+        finished: dict[Path, notebooks.Needs] = {}
+        judged = ledger.read_all(self.results)["notebook"].value_counts()
+        for path in paths:
+            name = name_of(path)
+            before = self.status.get(name, {})
+            try:
+                needs = notebooks.needs(path)
+                self.inputs[name] = inputs_of(path, self.profile, self.change)
+            except (ValueError, OSError) as error:  # the others can run
+                self.status[name] = outcome(printable(error))
+                continue
+            wanted = {"state": "done", "inputs": self.inputs[name], "judged": judged.get(name, 0)}
+            same = wanted.items() <= before.items() and not self.adopt and not before["adopted"]
+            lost = changed(self.results, before["left"]) if same else []
+            for piece in lost:
+                print(
+                    f"  {name}: {self.results / piece} was changed or lost since: it is made again"
+                )
+            (finished if same and not lost else todo)[path] = needs
+        if todo:  # what the others come to stands in the ledger that these read
+            todo |= {path: finished.pop(path) for path, needs in [*finished.items()] if needs.last}
+        return todo, list(finished)
 
     def run(self, turns: list[tuple[list[Path], int]], done: int, total: int) -> None:
         """Run the notebooks, group after group, so many of each at a time. The longest come first,
         so that none is left over at the end.
         """
-        self.turns, self.done, self.total = turns, done, total
-        self.began = self.shown = time.monotonic()
+        self.done, self.total = done, total
+        reference = provenance.of_reference(self.profile) or provenance.of_reference("quick")
+        seconds = reference.get("notebook_seconds", {})
+        self.shown = time.monotonic()
         for group, at_once in turns:
-            waiting = sorted(group, key=lambda path: self.seconds.get(name_of(path), math.inf))
+            waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
             share = max(1, environment.cores() // at_once)
             while waiting or self.at_work:
                 while waiting and len(self.at_work) < at_once:
-                    path = waiting.pop()
-                    print(f"  {name_of(path)}: started", flush=True)
-                    variables = self.variables(share)
-                    self.at_work.append(
-                        _Job(path, self.profile, self.results, variables, self.change)
-                    )
+                    job = _Job(waiting.pop(), self.results)
+                    print(f"  {job.name}: started", flush=True)
+                    job.begin(self.profile, self.change, self.variables(share))
+                    self.at_work.append(job)
                 time.sleep(0.2)
                 for job in [*self.at_work]:
                     self.look(job, share)
@@ -291,41 +240,35 @@ class _Reproduction:
             # A notebook's own tensors are small, and threads would wait for each other.
             "OMP_NUM_THREADS": str(environment.threads()),
             "PYTHONPATH": str(PACKAGE.parent),
-            "IPYTHONDIR": self.scratch.name,
-            "JUPYTER_DATA_DIR": self.scratch.name,
+            "IPYTHONDIR": self.scratch,
+            "JUPYTER_DATA_DIR": self.scratch,
             "JUPYTER_PREFER_ENV_PATH": "1",
         }
 
     def look(self, job: _Job, share: int) -> None:
-        """Pass on what a notebook says; where it has ended or its time is up, note what became of
-        it.
-        """
+        """Pass on what a notebook says; where it has ended, note what became of it."""
         over = job.process.poll() is not None
-        if not over and time.monotonic() - job.start > self.limit:
-            job.kill()
-            job.late = over = True
-        for line in job.said():
-            print(line, flush=True)
+        for line in job.lines:
+            print(f"    {job.name} {printable(line.rstrip())}", flush=True)
         if not over:
             return
+        job.lines.close()
         self.at_work.remove(job)
-        state, error = job.outcome(self.limit)
+        error = job.error()
         seconds = round(time.monotonic() - job.start, 1)
         longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
         self.status[job.name] = outcome(
-            state,
             error,
             seconds=seconds,
             longest=longest,  # which trained its runs; later ones found them
             cores=share,
             log=str(job.log.relative_to(self.results)),
-            inputs=job.inputs,
+            inputs=self.inputs[job.name],
             judged=int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
             left=files_of(self.results, job.name),
             adopted=self.adopt,
         )
         write_json(self.results / "status.json", self.status)
-        self.ended.append(job.name)
         self.done += not error
         print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
         self.show()
@@ -339,20 +282,36 @@ class _Reproduction:
         finished = sum((self.results / "runs" / key / "run.json").exists() for key in keys)
         parts = [f"whole: {self.done} of {self.total} notebooks"]
         parts += [f"{finished} of {len(keys)} runs so far"] if keys else []
-        parts += [f"about {minutes} min left"] if (minutes := self.minutes_left()) else []
         print(", ".join(parts), flush=True)
 
-    def minutes_left(self) -> int:
-        """By the seconds that notebooks took before, and by how this machine kept to them so far; 0
-        where nothing is known.
-        """
-        names = {name_of(path): at_once for group, at_once in self.turns for path in group}
-        known = [self.seconds[name] for name in names if name in self.seconds]
-        usual = sum(known) / len(known) if known else 0.0
-        cost = {name: self.seconds.get(name, usual) / many for name, many in names.items()}
-        total, passed = sum(cost.values()), sum(cost[name] for name in self.ended)
-        pace = (time.monotonic() - self.began) / passed if passed else 1.0
-        return round(pace * (total - passed) / 60)
+    def provenance(self) -> dict[str, Any]:
+        """What these results were made with."""
+        return {
+            "profile": self.profile,
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "commit": provenance.commit(),
+            "device": str(default_device()),
+            "cores": environment.cores(),
+            "machine": {name: value for name, value in provenance.machine().items() if value},
+            "python": platform.python_version(),
+            "notebooks": sum(state["state"] == "done" for state in self.status.values()),
+            "total_seconds": round(machine_seconds(self.status), 1),
+        }
+
+
+def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple[list[Path], int]]:
+    """The notebooks in groups that come one after the other, each with how many of it run at once,
+    so that all cores are busy while one of them imports or draws.
+    """
+    # Two that train might not both find room on a GPU.
+    alone_on_gpu = jobs is None and default_device().type != "cpu"
+    groups: list[list[Path]] = [[], [], [], []]
+    for path, needs in todo.items():
+        turn = 1 if alone_on_gpu and needs.trains else 0
+        groups[3 if needs.last else 2 if needs.alone else turn].append(path)
+    at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
+    pairs = zip(groups, at_once, strict=True)
+    return [(group, min(most, len(group))) for group, most in pairs if group]
 
 
 def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
@@ -362,18 +321,3 @@ def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
     cores = environment.cores()
     done = (state for state in states.values() if state["state"] == "done")
     return sum(state["seconds"] * state["cores"] / cores for state in done)
-
-
-def _provenance(profile: str, status: Status, seconds: float) -> dict[str, Any]:
-    return {
-        "profile": profile,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": provenance.commit(),
-        "device": str(default_device()),
-        "cores": environment.cores(),
-        "machine": {name: value for name, value in provenance.machine().items() if value},
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "notebooks": sum(state["state"] == "done" for state in status.values()),
-        "total_seconds": round(machine_seconds(status), 1),
-        "last_command_seconds": round(seconds, 1),
-    }

@@ -9,7 +9,6 @@ describes the columns.
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,16 +34,14 @@ def runs_table(*profiles: str) -> pd.DataFrame:
         raise ValueError(f"no committed runs of {unknown[0]!r}: one of {', '.join(found)}")
     rows = [
         _row(profile, json.loads(line))
-        for profile, files in found.items()
-        if profile in (profiles or found)
-        for file in files
+        for profile in profiles or found
+        for file in found[profile]
         for line in file.read_text(encoding="utf-8").splitlines()
     ]
     table = pd.DataFrame(rows)
-    names = sorted({str(name) for name in table} - {*ABOUT})
-    metrics = [name for name in names if name.startswith("metric_")]
-    parameters = [name for name in names if not name.startswith("metric_")]
-    return table[[*ABOUT, *parameters, *metrics]]
+    names = {str(name) for name in table} - {*ABOUT}
+    ordered = sorted(names, key=lambda name: (name.startswith("metric_"), name))
+    return table[[*ABOUT, *ordered]]
 
 
 def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +60,4 @@ def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m curlnb.companion.runs_table FILE.csv")
-    runs_table().to_csv(Path(sys.argv[1]), index=False)
+    runs_table().to_csv(sys.argv[1], index=False)

@@ -38,20 +38,18 @@ def bayes_factor(mean: float, sd: float, n: int, size: float) -> float:
     size, mean = abs(size), math.copysign(1, size) * mean
     error = sd / math.sqrt(n)
 
-    def relative_likelihood(difference: float) -> float:
+    def weighted(difference: float) -> float:
+        """Its likelihood relative to that of none, times its density under the stated size."""
         t, t0 = (mean - difference) / error, mean / error
-        return math.exp(n / 2 * (math.log1p(t0 * t0 / (n - 1)) - math.log1p(t * t / (n - 1))))
-
-    def prior(difference: float) -> float:
+        log_ratio = n / 2 * (math.log1p(t0 * t0 / (n - 1)) - math.log1p(t * t / (n - 1)))
         z = (difference - size) / (size / 2)
-        return math.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * size / 2) / special.ndtr(2)
+        density = math.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * size / 2) / special.ndtr(2)
+        return math.exp(log_ratio) * density
 
     far = 5 * size  # eight standard deviations of the prior
     places = (mean - 4 * error, mean, mean + 4 * error, size)
-    breaks = [x for x in places if 0 < x < far]
-    found, _ = integrate.quad(
-        lambda x: relative_likelihood(x) * prior(x), 0, far, points=breaks or None, limit=200
-    )
+    breaks = [x for x in places if 0 < x < far]  # the size, at least
+    found, _ = integrate.quad(weighted, 0, far, points=breaks, limit=200)
     return float(found)
 
 
@@ -86,10 +84,8 @@ def second_opinion(row: Mapping[str, Any]) -> str:
     none = any(pd.isna(row[name]) for name in ("mean", "low", "sd", "effect"))
     if none or row["n"] < FEWEST_SEEDS or row["unit"] == "correlation":
         return ""
-    region = (
-        -math.inf if pd.isna(row["claimed_low"]) else row["claimed_low"],
-        math.inf if pd.isna(row["claimed_high"]) else row["claimed_high"],
-    )
+    low, high = row["claimed_low"], row["claimed_high"]
+    region = (-math.inf if pd.isna(low) else low, math.inf if pd.isna(high) else high)
     mean, sd, n = row["mean"], row["sd"], int(row["n"])
     size = size_of(region, row["effect"])
     low, high = equivalence_interval(mean, sd, n)
@@ -103,11 +99,11 @@ def second_opinion(row: Mapping[str, Any]) -> str:
         said.append(f"equivalent, {within} (90% interval [{low:.2f}, {high:.2f}])")
     claim = claims.table().get(row["id"])
     if claim is not None and claim.printed_seeds:
-        ends = prediction_interval(row["effect"], claim.printed_sds, claim.printed_seeds, sd, n)
-        where = "inside" if ends[0] <= mean <= ends[1] else "outside"
+        printed = row["effect"], claim.printed_sds, claim.printed_seeds
+        low, high = prediction_interval(*printed, sd, n)
+        where = "inside" if low <= mean <= high else "outside"
         said.append(
-            f"{where} what the printed spread predicts for a repetition "
-            f"[{ends[0]:.3g}, {ends[1]:.3g}]"
+            f"{where} what the printed spread predicts for a repetition [{low:.3g}, {high:.3g}]"
         )
     return "; ".join(said)
 
@@ -116,10 +112,8 @@ def _likelier(factor: float) -> str:
     """'9 times likelier without the stated size than with it'."""
     if 1 / TELLING < factor < TELLING:
         return f"as likely with as without the stated size (Bayes factor {factor:.1f})"
-    words = (
-        "with the stated size than without"
-        if factor > 1
-        else "without the stated size than with it"
-    )
-    times = max(factor, 1 / factor) if factor else math.inf
-    return f"{'over 1,000' if times > 1000 else f'{times:,.0f}'} times likelier {words}"
+    words = "with the stated size than without"
+    if factor < 1:
+        words = "without the stated size than with it"
+        factor = 1 / factor if factor else math.inf
+    return f"{'over 1,000' if factor > 1000 else f'{factor:,.0f}'} times likelier {words}"

@@ -9,6 +9,7 @@ are at most 2.5% likely to miss the truth on their side. That bounds each false 
 the truth is the stated size or more.
 """
 
+import bisect
 import functools
 import math
 from collections.abc import Sequence
@@ -24,9 +25,8 @@ REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = (
     "contradicted",
     "undecided",
 )
-_quadrature = functools.cache(
-    lambda: np.polynomial.legendre.leggauss(256)
-)  # half a second, which only plans of seeds need
+# half a second, which only plans of seeds need
+_quadrature = functools.cache(lambda: np.polynomial.legendre.leggauss(256))
 
 
 def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
@@ -52,9 +52,8 @@ def slope_per_doubling(at: Sequence[float] | np.ndarray, values: np.ndarray) -> 
     """The slope of a least-squares line through each row of values [seeds, n] over the base-2
     logarithm of `at` [n]. Shape [seeds].
     """
-    return np.polyfit(
-        np.log2(np.asarray(at, dtype=np.float64)), np.asarray(values, dtype=np.float64).T, 1
-    )[0]
+    slopes, _ = np.polyfit(np.log2(at), np.asarray(values, dtype=np.float64).T, 1)
+    return slopes
 
 
 def size_of(region: tuple[float, float], effect: float | None) -> float | None:
@@ -102,18 +101,16 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
     if n < 2 or not sd > 0:
         raise ValueError(f"power needs n >= 2 and sd > 0, got n = {n} and sd = {sd}")
     df, t = n - 1, critical(n)
-    low, high = (
-        (bound - effect) * math.sqrt(n) / sd for bound in region
-    )  # in standard errors from the effect
+    # in standard errors from the effect
+    low, high = ((bound - effect) * math.sqrt(n) / sd for bound in region)
     # of the distribution of u, the sample's standard deviation over the true one: df u^2 is
     # chi-squared
     tail = 1e-15
     start, end = (math.sqrt(float(special.chdtri(df, upper)) / df) for upper in (1 - tail, tail))
     nodes, weights = _quadrature()
     u = (start + end) / 2 + (end - start) / 2 * nodes
-    density = 2 * np.exp(
-        df / 2 * (math.log(df / 2) - u * u) - special.gammaln(df / 2) + (df - 1) * np.log(u)
-    )
+    log_density = df / 2 * (math.log(df / 2) - u * u) - special.gammaln(df / 2)
+    density = 2 * np.exp(log_density + (df - 1) * np.log(u))
     inside = np.maximum(0.0, special.ndtr(high - t * u) - special.ndtr(low + t * u))
     return min(1.0, max(0.0, float((end - start) / 2 * (weights * inside * density).sum())))
 
@@ -130,18 +127,12 @@ def seeds_needed(
     """
     if not region[0] < effect < region[1]:
         return None
-    enough = 2
-    while power(enough, effect, sd, region) < wanted:
-        if enough >= MOST_SEEDS:
-            return None
-        enough = min(2 * enough, MOST_SEEDS)
-    short = max(1, enough // 2)  # bisect: `short` has too little power (or is 1), `enough` has it
-    while enough - short > 1:
-        middle = (short + enough) // 2
-        short, enough = (
-            (short, middle) if power(middle, effect, sd, region) >= wanted else (middle, enough)
-        )
-    return enough
+
+    def power_of(n: int) -> float:
+        return power(n, effect, sd, region)
+
+    enough = 2 + bisect.bisect_left(range(2, MOST_SEEDS + 1), wanted, key=power_of)
+    return enough if enough <= MOST_SEEDS else None
 
 
 def critical(n: int, confidence: float = CONFIDENCE) -> float:

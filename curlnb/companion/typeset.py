@@ -30,9 +30,10 @@ def html(text: str) -> Markup:
     for name, letter in _GREEK.items():
         text = re.sub(rf"(?<![A-Za-z]){name}(?![A-Za-z]|-\w)", letter, text)
     text = re.sub(r"([α-ωΣΩ∞])([+-])(?!\w)", lambda m: m[1] + "⁺⁻"["+-".index(m[2])], text)
+    text = re.sub(r"\bf_hat\b", "<i>f̂</i>", text)
     text = re.sub(rf"({_BASE})((?:[_^](?:{_SCRIPT}))+)", _scripts, text)
     text = re.sub(r"\b([xf])([+-])(?=[\s,.;)]|$)", r"<i>\1</i><sup>\2</sup>", text)
-    text = re.sub(r"\bf_hat\b", "<i>f̂</i>", text).replace("<sup>-", "<sup>−")
+    text = text.replace("<sup>-", "<sup>−")
     return Markup(re.sub(r"(?<=[\s(\[])-(?=\d)|(?<=[\w)>] )-(?= [\w(√])", "−", text))
 
 

@@ -7,21 +7,13 @@ vectors. `sha256` holds the digest of each part's content as it is loaded, whate
 
 import difflib
 import functools
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from curlnb.data.download import DataError
 from curlnb.runs import environment
-
-CALLED = {
-    "images": "data set",
-    "texts": "text set",
-    "graphs": "graph set",
-    "vectors": "table of word vectors",
-}
-"""The modalities, and what a set of each is called in messages."""
+from curlnb.runs.files import read_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +21,8 @@ class Entry:
     """A row of the catalogue.
 
     splits: samples by split. sha256: digests by part; empty if the content was never at hand, so
-    that the digest of the first fetch counts (`verified`). archives: pairs of an address and a
+    that the digest of the first fetch counts (`verified`). reader: the function that reads the
+    official files (`official_images`, `official_texts`). archives: pairs of an address and a
     SHA-256, each of the whole set; without a SHA-256 it is not fetched, but read if the user has
     it. files: official files without an archive, all of them needed, that the user has. mirror:
     whether `tools/data/mirrors.py` knows another source, and whether it comes "first" or "last".
@@ -46,6 +39,7 @@ class Entry:
     stand_in: bool = False
     splits: dict[str, int] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
+    reader: str = ""
     archives: tuple[tuple[str, str], ...] = ()
     files: tuple[str, ...] = ()
     mirror: str = ""
@@ -83,8 +77,8 @@ def find(name: str, split: str | None = None, modality: str | None = None) -> En
         there = names(modality)
         close = difflib.get_close_matches(str(name), there, 1, cutoff=0.5)
         meant = f", did you mean {close[0]!r}?" if close else ""
-        called = CALLED[modality or "images"]
-        raise DataError(f"unknown {called} {name!r}{meant}: there are {', '.join(there)}")
+        what = f"set of {modality}" if modality else "set"
+        raise DataError(f"unknown {what} {name!r}{meant}: there are {', '.join(there)}")
     if split is not None and split not in entry.splits:
         hint = "; for a validation split, divide the training data with holdout()"
         raise DataError(
@@ -102,13 +96,11 @@ def entries() -> dict[str, Entry]:
 @functools.cache
 def _entries(path: Path) -> dict[str, Entry]:
     try:
-        return {name: _entry(name, row) for name, row in json.loads(path.read_text()).items()}
+        rows = read_json(path)
     except FileNotFoundError:
         remedy = "set CURLNB_HOME to a checkout of this project"
         raise DataError(f"{path} is missing: {remedy}") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        remedy = f"restore it with `git checkout -- data/{path.name}`"
-        raise DataError(f"{path} is damaged ({error}): {remedy}") from None
+    return {name: _entry(name, row) for name, row in rows.items()}
 
 
 def _entry(name: str, row: dict[str, Any]) -> Entry:

@@ -10,7 +10,6 @@ from curlnb.data import graphs
 from curlnb.data.catalogue import names
 from curlnb.data.download import DataError
 from curlnb.data.images import (
-    SUPERCLASSES,
     Dataset,
     OwnImages,
     coarse_labels,
@@ -29,7 +28,6 @@ from curlnb.data.texts import synthetic as synthetic_text
 from curlnb.data.verified import available, fetch, prepare
 
 __all__ = [
-    "SUPERCLASSES",
     "DataError",
     "Dataset",
     "OwnImages",

@@ -7,10 +7,8 @@ import hashlib
 import http.client
 import os
 import tarfile
-import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from curlnb.runs import environment
 
 CHUNK = 1 << 18  # bytes read at a time
 TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 class DataError(ValueError):
@@ -68,57 +65,49 @@ def _transfer(url: str, part: Path) -> None:
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
                 start = have if reply.status == 206 else 0  # some servers send everything again
-                length = reply.headers["Content-Length"]
-                total = start + int(length) if length else None
-                with (
-                    open(part, "ab" if start else "wb") as file,
-                    tqdm(
-                        desc=part.stem, initial=start, total=total, unit="B", unit_scale=True,
-                        disable=None,
-                    ) as bar,
-                ):  # fmt: skip
+                total = start + int(reply.headers.get("Content-Length", 0))
+                bar = tqdm(
+                    desc=part.stem,
+                    initial=start,
+                    total=total,
+                    unit="B",
+                    unit_scale=True,
+                    disable=None,
+                )
+                with open(part, "ab" if start else "wb") as file, bar:
                     while chunk := reply.read(CHUNK):
                         file.write(chunk)
                         bar.update(len(chunk))
-            if total is None or part.stat().st_size == total:
+            if part.stat().st_size >= total:
                 return
-        except urllib.error.HTTPError as error:
-            if error.code == 416 and have:  # everything is here; the digest decides
-                return
-            problem = f"{error.code} {error.reason}"
-        except urllib.error.URLError as error:
-            problem = error.reason
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "code", 0) == 416:  # everything is here; the digest decides
+                return
             problem = error
         if not part.exists() or part.stat().st_size <= have:
             resume = "; run the same command again to resume" if have else ""
             raise DataError(f"{url} could not be downloaded ({problem}){resume}")
 
 
-def members(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def members(place: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:
     """The files of a tar or zip archive, or of a folder, whose paths are `wanted`, with content.
 
-    Nothing is written to disk. DataError if the archive is damaged.
+    Nothing is written to disk. The errors of tarfile and zipfile if the archive is damaged.
     """
-    try:
-        if place.is_dir():
-            for path in sorted(place.rglob("*")):
-                name = path.relative_to(place).as_posix()
-                if wanted(name) and path.is_file():
-                    yield name, path.read_bytes()
-            return
-        if zipfile.is_zipfile(place):
-            with zipfile.ZipFile(place) as zipped:
-                for name in filter(wanted, zipped.namelist()):
-                    yield name, zipped.read(name)
-            return
+    if place.is_dir():
+        for path in sorted(place.rglob("*")):
+            name = path.relative_to(place).as_posix()
+            if wanted(name) and path.is_file():
+                yield name, path.read_bytes()
+    elif zipfile.is_zipfile(place):
+        with zipfile.ZipFile(place) as zipped:
+            for name in filter(wanted, zipped.namelist()):
+                yield name, zipped.read(name)
+    else:
         with tarfile.open(place) as tar:
             for member in tar:
                 if wanted(member.name) and (file := tar.extractfile(member)):
                     yield member.name, file.read()
-    except DAMAGED as error:
-        why = " ".join(str(error).split())
-        raise DataError(f"{place} cannot be read ({why}): fetch it again") from None
 
 
 def named_members(place: Path, names: Collection[str]) -> dict[str, bytes]:

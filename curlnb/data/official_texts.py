@@ -7,11 +7,10 @@ import io
 import random
 import re
 import sys
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from curlnb.data.catalogue import Entry
 from curlnb.data.contents import Raw, Tensors, read_tables
-from curlnb.data.download import DataError, members, named_members
+from curlnb.data.download import members, named_members
 
 Sentence = tuple[str, ...]
 Parts = Iterator[tuple[str, str]]
@@ -66,14 +65,11 @@ def sentences(lines: Iterable[str]) -> list[Sentence]:
 
 
 def as_text(documents: Iterable[Document]) -> str:
-    """The content of a part. DataError for an empty sentence or a document without any."""
+    """The content of a part. Each document has a sentence, and each sentence a word."""
     lines: list[str] = []
     for document in documents:
         mark = "" if document.label is None else f"\t{document.label}"
         lines.append(f"= {document.name}{mark}")
-        if not document.sentences or not all(document.sentences):
-            what = "an empty sentence" if document.sentences else "no sentence"
-            raise DataError(f"{document.name!r} has {what}: leave it out")
         lines += [" ".join(sentence) for sentence in document.sentences]
     return "\n".join(lines) + "\n"
 
@@ -83,15 +79,13 @@ def as_text(documents: Iterable[Document]) -> str:
 
 def divided(drawn: dict[str, list[Sentence]]) -> Parts:
     """The sentences of each article, divided 70/10/20 into train, dev and test (arora2019, D.1)."""
-    parts = {title: shuffled_parts(len(own), title) for title, own in drawn.items()}
     for wanted in ("train", "dev", "test"):
-        yield (
-            wanted,
-            as_text(
-                Document(t, [s for s, part in zip(own, parts[t], strict=True) if part == wanted])
-                for t, own in drawn.items()
-            ),
-        )
+        documents = []
+        for title, own in drawn.items():
+            parts = shuffled_parts(len(own), title)
+            chosen = [s for s, part in zip(own, parts, strict=True) if part == wanted]
+            documents.append(Document(title, chosen))
+        yield wanted, as_text(documents)
 
 
 def shuffled_parts(count: int, seed: str) -> list[str]:
@@ -137,13 +131,13 @@ def one_line(text: str) -> str:
 
 def imdb(entry: Entry, place: Path) -> Parts:
     """Maas et al.'s archive: the official split, or the 50,000 unlabelled reviews as "train"."""
-    found: dict[str, list[tuple[str, int]]] = {part: [] for part in entry.parts}
-    kinds = ("pos", "neg") if entry.labelled else ("unsup",)
-    pattern = re.compile(rf"aclImdb/({'|'.join(entry.parts)})/({'|'.join(kinds)})/.*\.txt$")
-    for name, content in members(place, lambda name: bool(pattern.match(name))):
-        _, part, kind, _ = name.split("/")
-        found[part].append((one_line(content.decode()), int(kind == "pos")))
-    for part, texts in found.items():
+    kinds = "pos|neg" if entry.labelled else "unsup"
+    for part in entry.parts:
+        pattern = re.compile(rf"aclImdb/{part}/({kinds})/.*\.txt$")
+        texts = [
+            (one_line(content.decode()), int("/pos/" in name))
+            for name, content in members(place, pattern.match)
+        ]
         name = part if entry.labelled else "unsup"
         yield part, reviews(texts, name, labelled=entry.labelled)
 
@@ -156,10 +150,7 @@ def bookcorpus(entry: Entry, place: Path) -> Parts:
         [tuple(map(sys.intern, cut)) for line in part.splitlines() if (cut := words(line))]
         for part in re.split(r"\n\s*\n", text)
     ]
-    yield (
-        "train",
-        as_text(Document(f"book {i + 1}", own) for i, own in enumerate(books) if own),
-    )
+    yield "train", as_text(Document(f"book {i + 1}", own) for i, own in enumerate(books) if own)
 
 
 # --- tasks
@@ -212,11 +203,7 @@ def tu(entry: Entry, place: Path) -> Iterator[tuple[str, Raw]]:
 def glove(entry: Entry, place: Path) -> Iterator[tuple[str, Tensors]]:
     """A table of GloVe from its zip archive or its text file, read line by line."""
     member, dim = f"{entry.name}.txt", int(entry.name.rpartition(".")[2].removesuffix("d"))
-    if place.is_dir():
-        with open(place / member, encoding="utf-8", newline="\n") as lines:
-            yield "all", vectors(*read_glove(lines, dim))
-        return
-    with zipfile.ZipFile(place) as zipped, zipped.open(member) as file:
+    with (place / member).open("rb") if place.is_dir() else ZipFile(place).open(member) as file:
         yield "all", vectors(*read_glove(io.TextIOWrapper(file, "utf-8", newline="\n"), dim))
 
 
@@ -240,18 +227,3 @@ def vectors(known: Sequence[str], values: Tensor) -> Tensors:
         "words": torch.frombuffer(bytearray(text), dtype=torch.uint8),
         "vectors": torch.cat([zero, values]).half(),
     }
-
-
-READERS: dict[str, Callable[[Entry, Path], Iterator[tuple[str, Any]]]] = {
-    "wiki3029": wiki3029,
-    "imdb": imdb,
-    "imdb-unlabeled": imdb,
-    "bookcorpus": bookcorpus,
-    "MSRP": msrp,
-    **dict.fromkeys(("MR-full", "CR-full", "SUBJ-full", "MPQA"), two_files),
-    **dict.fromkeys(
-        ("ENZYMES", "PROTEINS", "DD", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY"), tu
-    ),
-    "glove.6B.50d": glove,
-    "glove.840B.300d": glove,
-}

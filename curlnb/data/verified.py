@@ -3,18 +3,18 @@
 Committed sets lie in `data/`, fetched ones in the cache. A part is read from its file, and what the
 reader made of it must have the digest that the catalogue holds, whatever the reader and the format.
 If the catalogue has no digest, since the content was never at hand, the digest of the first fetch
-counts: `digests.json` in the cache notes it. That finds damage, but it is no protection from
-somebody who can write into the cache.
+counts: a file beside the part's notes it. That finds damage, but it is no protection from somebody
+who can write into the cache.
 
 Code outside this module that reads, fetches, verifies or reports is no part of a run's key: a
 result depends on what `read` returns, and that is identified by its digest.
 """
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ from curlnb.data.catalogue import Entry
 from curlnb.data.contents import KINDS
 from curlnb.data.download import DataError, cache_folder, download, sha256_of
 from curlnb.runs import environment
-from curlnb.runs.files import Damaged, write_atomically, write_json
+from curlnb.runs.files import Damaged, write_atomically
 
-READERS = {**official_images.READERS, **official_texts.READERS}
 MIRRORS = environment.FOUND / "tools" / "data" / "mirrors.py"
 Report = Callable[[str], object]
 
@@ -38,62 +37,53 @@ def read(entry: Entry, part: str) -> Any:
     A damaged file in the cache is fetched again; otherwise no network is touched. DataError, which
     says what to do, if the part is absent or damaged.
     """
-    path = file_of(entry, part)
     try:
         return _open(entry, part)
-    except FileNotFoundError:
-        what = f"{_label(entry, part)} is not on this machine"
-        raise DataError(f"{what}: {_remedy(entry, path)}") from None
     except Damaged as damage:
+        what = f"{entry.name} ({part}) is damaged ({damage})"
         if entry.committed:
-            what = f"{path.name} of {entry.name} is damaged ({damage})"
-            raise DataError(f"{what}: {_remedy(entry, path)}") from None
-        print(f"{_label(entry, part)}: the cached file is damaged ({damage}), fetching it again")
+            raise DataError(f"{what}: {_remedy(entry, part)}") from None
+        print(f"{what}, fetching it again")
     fetch(entry.name)
     return _open(entry, part)
 
 
 def _open(entry: Entry, part: str) -> Any:
-    """A part's content; FileNotFoundError, or Damaged if it is not what it should be."""
-    kind, path, expected = KINDS[entry.modality], file_of(entry, part), _expected(entry, part)
+    """A part's content. DataError if it is absent, Damaged if it is not what it should be."""
+    kind, path = KINDS[entry.modality], file_of(entry, part)
     if not path.exists():
-        raise FileNotFoundError(path)
+        what = f"{entry.name} ({part}) is not on this machine"
+        raise DataError(f"{what}: {_remedy(entry, part)}")
     try:
         content = kind.read(entry, path)
-        fault = kind.fault(entry, part, content)
         digest = kind.digest(content)
     except Exception as error:  # whatever a reader makes of a damaged file
         raise Damaged(" ".join(str(error).split()) or type(error).__name__) from None
-    if fault:
-        raise Damaged(f"it has {fault}")
-    if digest != expected and (expected or not entry.committed):
+    if digest != (_expected(entry, part) or digest):
         raise Damaged("its SHA-256 is not the recorded one")
     return content
 
 
-def keep(entry: Entry, part: str, content: Any, origin: str = "") -> str:
+def keep(entry: Entry, part: str, content: Any, origin: object = "these files") -> str:
     """Write a part's file, whole or not at all, if the content is what the catalogue says.
 
     origin: where it comes from, for messages. Returns the content's digest.
     """
     kind, expected = KINDS[entry.modality], _expected(entry, part)
-    came = f"{_label(entry, part)}{origin and f' from {origin}'}"
+    came = f"{entry.name} ({part}) from {origin}"
     if fault := kind.fault(entry, part, content):
         raise DataError(f"{came} has {fault}; not kept")
     digest = kind.digest(content)
-    if expected and digest != expected:
-        known = entry.sha256.get(part)
-        whose = "this project knows" if known else f"was fetched first (see {_notes()})"
-        raise DataError(f"{came} has other content than {whose}; not kept")
+    if digest != (expected or digest):
+        raise DataError(f"{came} has another SHA-256 than {expected}, the known one; not kept")
 
     def write(unfinished: Path) -> None:
         kind.write(content, unfinished)
         unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
 
     write_atomically(file_of(entry, part), write)
-    if not (expected or entry.committed):
-        with FileLock(_notes().with_suffix(".lock")):
-            write_json(_notes(), _noted() | {f"{entry.name}/{part}": digest})
+    if not expected:
+        write_atomically(_note(entry, part), lambda path: path.write_text(digest))
     return digest
 
 
@@ -101,6 +91,17 @@ def file_of(entry: Entry, part: str) -> Path:
     """Where a part lies, or would lie."""
     folder = environment.home() / "data" if entry.committed else cache_folder()
     return folder / KINDS[entry.modality].file(entry, part)
+
+
+def _note(entry: Entry, part: str) -> Path:
+    """The file beside a part's that holds its digest, where the catalogue has none."""
+    return file_of(entry, part).with_suffix(".sha256")
+
+
+def _expected(entry: Entry, part: str) -> str:
+    """The digest that a part must have; "" if none is known yet."""
+    note = _note(entry, part)
+    return entry.sha256.get(part) or (note.read_text() if note.exists() else "")
 
 
 def available(name: str) -> str:
@@ -113,56 +114,26 @@ def available(name: str) -> str:
     return "embedded" if entry.committed else "cached"
 
 
-def _label(entry: Entry, part: str) -> str:
-    return f"{entry.name} ({part})" if entry.splits else entry.name
-
-
-def _remedy(entry: Entry, path: Path) -> str:
+def _remedy(entry: Entry, part: str) -> str:
     """How a set that is absent can be had."""
     if entry.committed and environment.in_checkout():
-        return f"restore it with `git checkout -- {path.relative_to(environment.home())}`"
+        path = file_of(entry, part).relative_to(environment.home())
+        return f"restore it with `git checkout -- {path}`"
     if entry.committed:
         return "it comes with a checkout, not with the package: set CURLNB_HOME to one"
-    if not _fetched(entry):
-        return f"{_by_hand(entry)}, then run `make data FROM=its-folder`"
-    size = f" ({entry.megabytes:,} MB)" if entry.megabytes else ""
+    if not (entry.mirror or any(sha256 for _, sha256 in entry.archives)):
+        return _by_hand(entry)
     with_fetch = f"curlnb.data.datasets.fetch({entry.name!r})"
-    return f"fetch it{size} with {with_fetch}, or all that a profile needs with `make data`"
-
-
-def _fetched(entry: Entry) -> bool:
-    """Whether a program can fetch the set."""
-    return bool(entry.mirror or any(sha256 for _, sha256 in entry.archives))
+    return f"fetch it ({entry.megabytes:,} MB) with {with_fetch}, or all with `make data`"
 
 
 def _by_hand(entry: Entry) -> str:
-    """How the user gets the official files of a set that no program fetches."""
+    """How the user gets a set that no program fetches."""
     if entry.archives:
-        return f"no digest of its archive is published: download {entry.archives[0][0]} yourself"
-    return f"it cannot be fetched: get the original {', '.join(entry.files)} yourself"
-
-
-# --- digests of what nobody publishes a digest of
-
-
-def _expected(entry: Entry, part: str) -> str:
-    """The digest that a part must have; "" if none is known yet."""
-    known = entry.sha256.get(part, "")
-    return known or ("" if entry.committed else _noted().get(f"{entry.name}/{part}", ""))
-
-
-def _notes() -> Path:
-    return cache_folder() / "digests.json"
-
-
-def _noted() -> dict[str, str]:
-    try:
-        return dict(json.loads(_notes().read_text()))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError) as error:
-        remedy = "remove it, and fetch the sets of the cache again"
-        raise DataError(f"{_notes()} is damaged ({error}): {remedy}") from None
+        what = f"no digest of its archive is published: download {entry.archives[0][0]} yourself"
+    else:
+        what = f"it cannot be fetched: get the original {', '.join(entry.files)} yourself"
+    return f"{what}, then run `make data FROM=its-folder`"
 
 
 # --- fetching
@@ -182,14 +153,9 @@ def fetch(name: str, report: Report = print, folder: Path | None = None) -> None
             read(entry, part)
         report(f"{name}: part of the repository, verified")
     else:
-        cache = cache_folder()
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            with FileLock(cache / f".{name}.lock"):
-                _fetch(entry, report, folder)
-        except OSError as error:
-            remedy = "CURLNB_DATA names another folder"
-            raise DataError(f"{name} cannot be kept in {cache}: {error}; {remedy}") from None
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with FileLock(cache_folder() / f".{name}.lock"):
+            _fetch(entry, report, folder)
     if entry.vectors:
         fetch(entry.vectors, report)
 
@@ -208,27 +174,35 @@ def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
         except (DataError, OSError) as error:
             failures.append(" ".join(str(error).split()))
             report(f"{entry.name}: {failures[-1]}")
-    if not failures:
-        raise DataError(f"{entry.name}: {_by_hand(entry)}, then run `make data FROM=its-folder`")
-    raise DataError(f"{entry.name} could not be had ({'; '.join(failures)})")
+    what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
+    raise DataError(f"{entry.name}: {what}")
 
 
-def _sources(entry: Entry, folder: Path | None) -> list[tuple[str, Callable[[], None]]]:
+def _intact(entry: Entry) -> bool:
+    """Whether every part of a set is on this machine and verified."""
+    try:
+        for part in entry.parts:
+            _open(entry, part)
+    except (DataError, Damaged):
+        return False
+    return True
+
+
+def _sources(entry: Entry, folder: Path | None) -> list[tuple[object, Callable[[], None]]]:
     """Where to look, in order: words for the report, and what puts all parts into the cache."""
     if folder is not None:
         place = official_place(entry, folder)
         if place is None:
-            wanted = " or ".join([*_archives(entry), ", ".join(entry.files)])
-            raise DataError(f"{folder} does not hold {entry.name}: there must be {wanted}")
-        return [(str(place), lambda: _keep_official(entry, place))]
-    found: list[tuple[str, Callable[[], None]]] = [
-        (url, lambda url=url, sha256=sha256: _keep_archive(entry, url, sha256))  # type: ignore[misc]
+            raise DataError(f"{folder} does not hold {entry.name}: see the table in data/README.md")
+        return [(place, partial(_keep_official, entry, place))]
+    found: list[tuple[object, Callable[[], None]]] = [
+        (url, partial(_keep_archive, entry, url, sha256))
         for url, sha256 in entry.archives
         if sha256
     ]
     if entry.mirror:
-        own = ("its mirror", lambda: _keep_mirror(entry))
-        found.insert(0 if entry.mirror == "first" else len(found), own)
+        mirror = ("its mirror", partial(_keep_mirror, entry))
+        found.insert(0 if entry.mirror == "first" else len(found), mirror)
     return found
 
 
@@ -246,21 +220,25 @@ def official_place(entry: Entry, folder: Path) -> Path | None:
     return folder if here else None
 
 
+def official(entry: Entry, place: Path) -> Iterator[tuple[str, Any]]:
+    """The parts of a set and their contents, read from an archive or a folder."""
+    module = official_images if entry.modality == "images" else official_texts
+    return getattr(module, entry.reader)(entry, place)  # type: ignore[no-any-return]
+
+
 def _keep_official(entry: Entry, place: Path) -> None:
     """Put all parts into the cache from an archive, its SHA-256 checked first, or from a folder."""
     sha256 = _archives(entry).get(place.name)
     if sha256 and sha256_of(place) != sha256:
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
     try:
-        for part, content in READERS[entry.name](entry, place):
-            keep(entry, part, content, str(place))
+        for part, content in official(entry, place):
+            keep(entry, part, content, place)
     except (DataError, OSError):
         raise
     except Exception as error:  # whatever a reader makes of files that are not the original ones
-        what = f"{type(error).__name__}: {error}"
-        raise DataError(
-            f"{place} does not hold the original files of {entry.name} ({what})"
-        ) from None
+        what = f"{place} does not hold the original files of {entry.name}"
+        raise DataError(f"{what} ({type(error).__name__}: {error})") from None
 
 
 def _keep_archive(entry: Entry, url: str, sha256: str) -> None:
@@ -271,28 +249,10 @@ def _keep_archive(entry: Entry, url: str, sha256: str) -> None:
 
 def _keep_mirror(entry: Entry) -> None:
     """Let `tools/data/mirrors.py` of the checkout put all parts into the cache."""
-    if not MIRRORS.is_file():
-        raise DataError("mirrors need a checkout of this project")
-    done = subprocess.run(
-        [sys.executable, str(MIRRORS), entry.name], stderr=subprocess.PIPE, text=True
-    )
+    line = [sys.executable, str(MIRRORS), entry.name]
+    done = subprocess.run(line, stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise DataError(said[-1])
-
-
-def _intact(entry: Entry) -> bool:
-    """Whether every file of a set is in the cache and verified; removes those that are damaged."""
-    intact = True
-    for part in entry.parts:
-        try:
-            _open(entry, part)
-        except FileNotFoundError:
-            intact = False
-        except Damaged:
-            file_of(entry, part).unlink()
-            intact = False
-    return intact
+        raise DataError(done.stderr.strip().rpartition("\n")[2] or "the mirror failed")
 
 
 def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None = None) -> None:
@@ -309,7 +269,7 @@ def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None =
     for name in names:
         try:
             fetch(name, report, folder)
-        except DataError as error:
+        except (DataError, OSError) as error:
             report(str(error))
             failed.append(name)
     if failed:

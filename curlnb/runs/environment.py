@@ -39,9 +39,8 @@ VARIABLES = {  # name: (pattern of its values, what it is)
         "`make reproduce`",
     ),
     "CURLNB_ADOPT": (
-        "0|1|any",
-        "0: adopt no committed reference run (`make reproduce`); any: take the store's own runs of "
-        "other numerics, too; default: 1",
+        SWITCH,
+        "0: adopt no committed reference run (`make reproduce`); default: 1",
     ),
     "CURLNB_REFERENCE": (
         SWITCH,
@@ -179,13 +178,6 @@ def adopt() -> bool:
     takes none.
     """
     return setting("CURLNB_ADOPT") != "0" and not dry()
-
-
-def adopt_any() -> bool:
-    """Whether a finished run of the store is also taken where it was made by other numerics: other
-    threads, another device.
-    """
-    return setting("CURLNB_ADOPT") == "any"
 
 
 def threads() -> int:

@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from typing import Any
@@ -68,18 +68,6 @@ class Job:
     def __str__(self) -> str:
         asked = {k: v for k, v in self.parameters.items() if v is not None} | {"seed": self.seed}
         return f"{self.experiment.name}({', '.join(f'{k}={v!r}' for k, v in asked.items())})"
-
-
-class Here(Executor):
-    """This process, one run after another."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 _POOLS: dict[int, ProcessPoolExecutor] = {}

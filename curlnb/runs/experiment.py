@@ -7,6 +7,7 @@ name, and the function gets the dataclass. So what travels together (data, objec
 is one argument in the code and several parameters of the run.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -53,11 +54,10 @@ class Experiment:
 
     def __call__(self, *_: Any, **parameters: Any) -> dict[str, Any]:
         """An experiment is not called: TypeError, in one line, says how its runs are had."""
-        given = ", ".join(f"{name}=..." for name in parameters if name != "seed")
-        short = self.function.__name__
+        given = "".join(f", {name}=..." for name in parameters if name != "seed")
         raise TypeError(
             f"{self.name} is run by a sweep, which keeps what it gives: "
-            f"sweep({short}, seeds=1{given and ', ' + given})"
+            f"sweep({self.function.__name__}, seeds=1{given})"
         )
 
     @property
@@ -69,16 +69,15 @@ class Experiment:
         """The name that it was given, as `images.simclr`; without one, the last part of the
         module's name and the function's.
         """
-        return (
-            self.given_name or f"{self.function.__module__.split('.')[-1]}.{self.function.__name__}"
-        )
+        home = self.function.__module__.split(".")[-1]
+        return self.given_name or f"{home}.{self.function.__name__}"
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
         """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be
         given.
         """
-        return _parameters_of(self.function)
+        return {name: default for name, (default, _) in _parameters_of(self.function).items()}
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
@@ -87,25 +86,22 @@ class Experiment:
         A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command
         line, is imported.
         """
-        for name in given:
-            if name not in self.defaults:
-                known = ", ".join(sorted(self.defaults))
-                raise StoreError(f"{self.name} has no parameter {name!r}; it has {known}")
-        given = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in given.items()
-        }
+        known = _parameters_of(self.function)
+        if unknown := [name for name in given if name not in known]:
+            names = ", ".join(sorted(known))
+            raise StoreError(f"{self.name} has no parameter {unknown[0]!r}; it has {names}")
+        given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
-            check_parameters(self.name, given, _hints_of(self.function))
-        given = {n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()}
-        full = {
-            name: _like(default, given.get(name, default))
-            for name, default in self.defaults.items()
+            check_parameters(self.name, given, {name: hint for name, (_, hint) in known.items()})
+        full = self.defaults | {
+            n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()
         }
-        missing = [name for name, value in full.items() if value is inspect.Parameter.empty]
-        if missing:
-            raise StoreError(f"{self.name} needs a value for {', '.join(missing)}")
+        for name, default in self.defaults.items():
+            if any(full[name] is each for each in _MISSING):
+                raise StoreError(f"{self.name} needs a value for {name}")
+            if isinstance(default, float) and type(full[name]) is int:
+                full[name] = float(full[name])  # 1 given for 1.0 is the same run
         return full
 
     def call(self, run: Any, parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -123,7 +119,7 @@ class Experiment:
         parameter say, counts by all that it reaches (`following`).
         """
         full = self.parameters(parameters)
-        return _hash([self.name, _asked(full, self.defaults), int(seed), self.data(full)])
+        return _hash([self.name, _asked(full, self.function), int(seed), self.data(full)])
 
     def code(self, parameters: Mapping[str, Any]) -> str:
         """Digest of the code that makes a run's numbers; of a notebook's function as it is now."""
@@ -131,13 +127,8 @@ class Experiment:
 
     def key(self, parameters: Mapping[str, Any], seed: int) -> str:
         """Name of the run in a store: identity, code and numerics."""
-        return _hash(
-            [
-                self.identity(parameters, seed),
-                self.code(parameters),
-                numerics(self.parameters(parameters)),
-            ]
-        )
+        numbers = numerics(self.parameters(parameters))
+        return _hash([self.identity(parameters, seed), self.code(parameters), numbers])
 
     def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
         """Name of the training that it shares with all experiments of the same `training`; empty
@@ -146,25 +137,17 @@ class Experiment:
         if self.training is None:
             return ""
         full = self.parameters(parameters)
-        asked = _asked(full, _parameters_of(self.training))
-        return _hash(
-            [asked, int(seed), self.data(full), code_digest(self.training, full), numerics(full)]
-        )
+        asked, code = _asked(full, self.training), code_digest(self.training, full)
+        return _hash([asked, int(seed), self.data(full), code, numerics(full)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process by name where it can be imported there; else by value, with the
         function (cloudpickle).
         """
-        if self.function.__module__ != "__main__" and (
-            is_ours(self.function.__module__) or installed(self.function.__module__)
-        ):
-            return _named, (self.function.__module__, self.function.__name__)
-        return Experiment, (
-            self.function,
-            self.data,
-            self.training,
-            self.given_name,
-        )
+        home = self.function.__module__
+        if is_ours(home) or installed(home):
+            return _named, (home, self.function.__name__)
+        return Experiment, (self.function, self.data, self.training, self.given_name)
 
 
 def experiment(
@@ -192,14 +175,13 @@ def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
     for.
     """
     chosen = _names_in([*parameters.values()])
-    return digest_of(
-        *(
-            package_digest(part.__module__, part.__name__, chosen)
-            if is_ours(part.__module__)
-            else follow(part, part.__name__)
-            for part in _parts(function, parameters)
-        )
+    digests = (
+        package_digest(part.__module__, part.__name__, chosen)
+        if is_ours(part.__module__)
+        else follow(part, part.__name__)
+        for part in _parts(function, parameters)
     )
+    return digest_of(*digests)
 
 
 def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[Any]:
@@ -230,88 +212,63 @@ def _names_in(value: Any) -> frozenset[str]:
 # --- parameters -----------------------------------------------------------------------------------
 
 
+_MISSING = (inspect.Parameter.empty, dataclasses.MISSING)
+
+
 @functools.cache
 def groups_of(function: Callable[..., Any]) -> dict[str, type]:
     """The function's parameters that are annotated with a dataclass, and the dataclass."""
-    parameters = inspect.signature(function).parameters
-    if not any(p.annotation is not p.empty for p in parameters.values()):
-        return {}
-    hints = typing.get_type_hints(function)
+    hints = _hints_of(function)
+    names = [name for name in inspect.signature(function).parameters if name != "run"]
     return {
-        name: hints[name]
-        for name in parameters
-        if name != "run"
-        and isinstance(hints.get(name), type)
-        and dataclasses.is_dataclass(hints[name])
+        n: hints[n]
+        for n in names
+        if isinstance(hints[n], type) and dataclasses.is_dataclass(hints[n])
     }
 
 
-def _parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Name -> default of all parameters, a group's fields in its place."""
-    found: dict[str, Any] = {}
-    groups = groups_of(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name in ("run", "seed") or parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        own = {name: parameter.default}
-        if name in groups:
-            own = {
-                f.name: parameter.empty if f.default is dataclasses.MISSING else f.default
-                for f in dataclasses.fields(groups[name])
-            }
-            own = {
-                field: getattr(parameter.default, field, default) for field, default in own.items()
-            }
-        if twice := set(own) & set(found):
-            raise StoreError(
-                f"{function.__name__} has the parameter {min(twice)!r} twice: "
-                "the fields of its groups need different names"
-            )
-        found |= own
-    return found
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Name -> annotation of all of a function's parameters; `object` where there is none."""
+    parameters = inspect.signature(function).parameters
+    if not any(p.annotation is not p.empty for p in parameters.values()):
+        return dict.fromkeys(parameters, object)
+    return dict.fromkeys(parameters, object) | typing.get_type_hints(function)
 
 
 @functools.cache
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Name -> annotation of all parameters of a function of the package, a group's fields in its
-    place.
-    """
-    hints = typing.get_type_hints(function)
-    for name, group in groups_of(function).items():
-        del hints[name]
-        hints |= {
-            field: hint
-            for field, hint in typing.get_type_hints(group).items()
-            if field in vars(group)["__dataclass_fields__"]
-        }
-    return hints
+def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Name -> default and annotation of all parameters, a group's fields in its place."""
+    found: dict[str, tuple[Any, Any]] = {}
+    groups, hints = groups_of(function), _hints_of(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            kinds = typing.get_type_hints(groups[name])
+            for field in dataclasses.fields(groups[name]):
+                default = getattr(parameter.default, field.name, field.default)
+                found[field.name] = default, kinds[field.name]
+        elif name not in ("run", "seed") and parameter.kind is not parameter.VAR_KEYWORD:
+            found[name] = parameter.default, hints[name]
+    return found
 
 
 def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The function's arguments out of a run's `parameters`: fields in their groups, the rest as
     they are.
     """
+    groups = groups_of(function)
     arguments = {
-        name: parameters[name]
-        for name in inspect.signature(function).parameters
-        if name in parameters
+        n: parameters[n] for n in inspect.signature(function).parameters if n in parameters
     }
-    groups = groups_of(function).items()
-    return arguments | {
-        name: group(**{f.name: parameters[f.name] for f in dataclasses.fields(group)})
-        for name, group in groups
-    }
+    for name, group in groups.items():
+        fields = [field.name for field in dataclasses.fields(group)]
+        arguments[name] = group(**{field: parameters[field] for field in fields})
+    return arguments
 
 
-def _asked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
-    """Those of the parameters that differ from their defaults, as JSON."""
-    return as_json(
-        {
-            name: parameters[name]
-            for name, default in defaults.items()
-            if _differs(parameters[name], default)
-        }
-    )
+def _asked(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
+    """Those of the function's parameters that differ from their defaults, as JSON."""
+    defaults = {name: default for name, (default, _) in _parameters_of(function).items()}
+    return as_json({n: parameters[n] for n in defaults if _differs(parameters[n], defaults[n])})
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
@@ -319,16 +276,14 @@ def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> A
     a function of the package by its place, where `_placed` finds it again.
     """
     if isinstance(value, Mapping):
-        return {
-            str(key): as_json(each, name=str(key), digests=digests) for key, each in value.items()
-        }
+        return {str(k): as_json(v, name=str(k), digests=digests) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(each, name=name, digests=digests) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if place := _place(value):
         return place
-    shown = getattr(value, "name", None) or getattr(value, "__name__", None) or type(value).__name__
+    shown = getattr(value, "name", None) or getattr(value, "__name__", None)
     shown = shown if isinstance(shown, str) else type(value).__name__
     return f"{shown}:{follow(value, name)}" if digests else shown
 
@@ -347,12 +302,9 @@ def _placed(value: Any) -> Any:
     module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not is_ours(module):
         return value
-    try:
+    found = None
+    with contextlib.suppress(AttributeError):
         found = _named(module, name)
-    except (ImportError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not is_ours(error.name or ""):
-            raise  # what an extra brings
-        found = None
     if _place(found) != value:
         raise StoreError(
             f"{value} is no function of the package: give its module and name, "
@@ -362,20 +314,9 @@ def _placed(value: Any) -> Any:
 
 
 def _differs(value: Any, default: Any) -> bool:
-    if isinstance(value, torch.Tensor | types.FunctionType) or isinstance(
-        default, torch.Tensor | types.FunctionType
-    ):
+    if isinstance(value, torch.Tensor):  # has no one truth value
         return value is not default
     return bool(value != default)
-
-
-def _like(default: Any, value: Any) -> Any:
-    """1 given where the default is 0.0 is 1.0, so that it is the same run."""
-    return (
-        float(value)
-        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
-        else value
-    )
 
 
 def _hash(value: Any) -> str:

@@ -77,7 +77,7 @@ def json_if_there(path: Path) -> dict[str, Any]:
 def seal(value: Mapping[str, Any], place: str) -> dict[str, Any]:
     """A JSON object with its schema, the place that it is written for, and a digest of it all."""
     own = {**value, "place": place}
-    return {**own, "schema": SCHEMA, "digest": _digest(json.dumps(own, sort_keys=True))}
+    return {**own, "schema": SCHEMA, "digest": digest_of_tensors(json.dumps(own, sort_keys=True))}
 
 
 def unseal(sealed: Any, place: str) -> dict[str, Any]:
@@ -87,7 +87,11 @@ def unseal(sealed: Any, place: str) -> dict[str, Any]:
     value = dict(sealed)
     schema, digest = value.pop("schema", None), value.pop("digest", None)
     _check(
-        schema, digest, _digest(json.dumps(value, sort_keys=True)), value.pop("place", ""), place
+        schema,
+        digest,
+        digest_of_tensors(json.dumps(value, sort_keys=True)),
+        value.pop("place", ""),
+        place,
     )
     return value
 
@@ -104,19 +108,12 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, seal(value, place_of(path)))
 
 
-def read_sealed(
-    path: Path, accept: Callable[[dict[str, Any]], bool] = lambda _: True
-) -> dict[str, Any] | None:
+def read_sealed(path: Path) -> dict[str, Any] | None:
     """What `write_sealed` wrote, without the seal; None where there is nothing, or nothing whole:
     that is set aside, and said in one line.
-
-    accept: whether a whole content is the one looked for; what is not is set aside too.
     """
     with _set_aside_if_damaged(path):
-        value = unseal(json.loads(path.read_text(encoding="utf-8")), place_of(path))
-        if not accept(value):
-            raise Damaged("it is another run's, or lacks a number")
-        return value
+        return unseal(json.loads(path.read_text(encoding="utf-8")), place_of(path))
     return None
 
 
@@ -124,7 +121,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     """Tensors and a JSON state as one safetensors file, sealed for its place."""
     own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     about = {"state": json.dumps(state), "schema": str(SCHEMA), "place": place_of(path)}
-    about["digest"] = _digest(about["state"] + about["place"], own)
+    about["digest"] = digest_of_tensors(about["state"] + about["place"], own)
     write_atomically(path, lambda p: save_file(own, p, about))
 
 
@@ -139,7 +136,7 @@ def load_tensors(
         with safe_open(path, framework="pt") as file:
             about = {"state": "", "place": ""} | (file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        digest = _digest(about["state"] + about["place"], tensors)
+        digest = digest_of_tensors(about["state"] + about["place"], tensors)
         _check(about.get("schema"), about.get("digest"), digest, about["place"], place_of(path))
         return {name: t.to(device) for name, t in tensors.items()}, json.loads(about["state"])
     return None
@@ -154,10 +151,11 @@ def _check(schema: Any, digest: Any, own_digest: str, place: str, own_place: str
         raise Damaged(f"it was written for {place}")
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor] = {}) -> str:
+def digest_of_tensors(text: str, tensors: Mapping[str, Tensor] = {}) -> str:
+    """SHA-256, in hex, of a text and of tensors on the CPU: their names, types, shapes and content."""
     total = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        t = tensors[name]
+        t = tensors[name].contiguous()
         total.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
         total.update(t.reshape(-1).view(torch.uint8).numpy().data if t.numel() else b"")
     return total.hexdigest()

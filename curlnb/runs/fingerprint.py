@@ -8,67 +8,28 @@ numerics. What can't be followed is refused: a result under a key that does not 
 it would be taken for another's.
 """
 
-import dataclasses
+import contextlib
+import copyreg
 import dis
-import enum
 import functools
-import hashlib
 import importlib
 import inspect
 import itertools
-import re
 import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
 from typing import Any
 
-import numpy as np
 import torch
 
-from curlnb.runs.loaded import IdentityError, check_loaded, code_text
+from curlnb.runs.files import digest_of_tensors
+from curlnb.runs.loaded import LEFT_OUT, IdentityError, check_loaded, code_text
 from curlnb.runs.source import HERE, digest_of, is_ours
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
-_NAMED = (
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    torch.layout,
-    np.dtype,
-    PurePath,
-    re.Pattern,
-    enum.Enum,
-)
-_CONTAINERS = (list, tuple, set, frozenset, Mapping, torch.Tensor, np.ndarray, enum.Enum)
-_CONTENT = (*_CONTAINERS, functools.partial, property, functools.cached_property)
-"""They count by what they hold, and a class derived from them also by what it adds."""
+_PLAIN = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis)}
 _UNSEEN = ("globals", "eval", "exec", "__import__")  # built-ins behind which no name can be seen
-_METHODS = (types.FunctionType, property, classmethod, staticmethod, functools.cached_property)
-_LEFT_OUT = set(
-    [
-        "__module__",
-        "__doc__",
-        "__dict__",
-        "__weakref__",
-        "__qualname__",
-        "__annotations__",
-        "__firstlineno__",
-        "__slotnames__",
-        "__static_attributes__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__abstractmethods__",
-        "_abc_impl",
-        "__class_getitem__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__parameters__",
-        "__orig_bases__",
-    ]
-)
-"""Attributes of classes that say nothing of what they compute."""
+_IMPORTING = ("IMPORT_FROM", "STORE_FAST", "STORE_DEREF")
 
 
 def package_digest(module: str, name: str, chosen: frozenset[str] | None = None) -> str:
@@ -117,13 +78,12 @@ def is_held(value: Any) -> bool:
 
 class _Follower:
     def __init__(self) -> None:
-        self.begun: dict[
-            int, int
-        ] = {}  # id -> in which order it was met: what refers to itself is told by that
+        # id -> in which order it was met: what refers to itself is told by that
+        self.begun: dict[int, int] = {}
         self.kept: list[Any] = []  # so that no id is used twice
 
     def digest(self, value: Any, name: str) -> str:
-        if isinstance(value, _PLAIN) and type(value) in _PLAIN:
+        if type(value) in _PLAIN:
             return digest_of(type(value).__name__, repr(value))
         if id(value) in self.begun:
             return digest_of("again", str(self.begun[id(value)]))
@@ -131,9 +91,14 @@ class _Follower:
         self.kept.append(value)
         return digest_of(*self.parts(value, name))
 
+    def all(self, values: Mapping[str, Any], name: str) -> list[str]:
+        """The names and the digests of what they stand for."""
+        pairs = ((key, self.digest(each, f"{key}, {name}")) for key, each in values.items())
+        return [*itertools.chain(*pairs)]
+
     def parts(self, value: Any, name: str) -> list[str]:
         if isinstance(value, types.ModuleType):
-            return self.module(value, name)
+            return ["module", *self.module(value, name)]
         if isinstance(value, type | types.FunctionType):
             home, (first, *inner) = value.__module__ or "", value.__qualname__.split(".")
             if is_ours(home) and (is_held(value) if not inner else "<locals>" not in inner):
@@ -141,203 +106,88 @@ class _Follower:
             if installed(home):
                 return [home, value.__qualname__]
             return self.type(value, name) if isinstance(value, type) else self.function(value, name)
-        return [*self.content(value, name), *self.own_class(value, name)]
-
-    def content(self, value: Any, name: str) -> list[str]:
-        """What a value holds, whatever its class adds to that."""
-        if isinstance(value, torch.Tensor):
-            content = value.detach().cpu().contiguous()
-            raw = (
-                content.view(torch.uint8).numpy().tobytes()
-                if content.dim()
-                else repr(content.item()).encode()
-            )
-            return [
-                "tensor",
-                str(value.dtype),
-                str(tuple(value.shape)),
-                str(value.requires_grad),
-                hashlib.sha256(raw).hexdigest(),
-            ]
-        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
-            return [
-                "array",
-                str(value.dtype),
-                str(value.shape),
-                hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest(),
-            ]
-        if isinstance(value, torch.Generator):
-            return ["generator", hashlib.sha256(value.get_state().numpy().tobytes()).hexdigest()]
-        if isinstance(value, _NAMED):
-            return [type(value).__name__, repr(value)]
-        if isinstance(told := inspect.getattr_static(value, "digest", None), str) or isinstance(
-            told, property | functools.cached_property
-        ):
-            return [type(value).__name__, str(value.digest)]
-        if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | np.ufunc):
-            return [
-                "built-in",
-                str(getattr(value, "__module__", "")),
-                getattr(value, "__qualname__", "") or value.__name__,
-            ]
-        return self.container(value, name)
-
-    def container(self, value: Any, name: str) -> list[str]:
-        kind = type(value).__name__
-        if isinstance(value, list | tuple):
+        cls, kind = type(value), type(value).__name__
+        if cls in (list, tuple):
             return [kind, *(self.digest(each, f"{name}[{i}]") for i, each in enumerate(value))]
-        if isinstance(value, set | frozenset):
+        if cls in (set, frozenset):
             return [kind, *sorted(follow(each, f"an element of {name}") for each in value)]
-        if isinstance(value, Mapping):
-            return [
-                kind,
-                *(
-                    d
-                    for k, v in value.items()
-                    for d in (self.digest(k, f"a key of {name}"), self.digest(v, f"{name}[{k!r}]"))
-                ),
-            ]
-        if isinstance(value, functools.partial):
-            return [
-                "partial",
-                *(
-                    self.digest(each, f"{name}'s part")
-                    for each in (value.func, value.args, value.keywords)
-                ),
-            ]
-        if isinstance(value, types.MethodType):
-            return [
-                "method",
-                self.digest(value.__func__, name),
-                self.digest(value.__self__, f"{name}'s object"),
-            ]
-        if isinstance(value, property):
-            return [
-                kind,
-                *(self.digest(each, name) for each in (value.fget, value.fset, value.fdel)),
-            ]
-        if isinstance(value, functools.cached_property):
-            return [kind, self.digest(value.func, name)]
-        known = installed(type(value).__module__) or is_ours(type(value).__module__)
-        if known and callable(
-            inner := getattr(value, "__wrapped__", None)
-        ):  # static and class methods, functools.cache; an Experiment
-            return [kind, self.digest(inner, name)]
-        if kind == "_tuplegetter":  # a field of a named tuple
-            return [kind, str(value.__reduce__()[1][0])]
-        if type(value).__module__ == "dataclasses":  # the mark of a default that a factory makes
-            return [kind]
-        return self.object(value, name)
+        told = inspect.getattr_static(value, "digest", None)
+        if isinstance(told, str | property | functools.cached_property):
+            return [kind, str(value.digest)]
+        if isinstance(value, torch.Tensor):
+            raw = digest_of_tensors(f"{value.requires_grad}", {"": value.detach().cpu()})
+            return ["tensor", raw, self.digest(cls, kind), *self.all(vars(value), f"of {name}")]
+        if (functions := self.wrapped(value)) is not None:
+            shown = kind if is_ours(cls.__module__) else self.digest(cls, kind)
+            return [shown, *(self.digest(each, name) for each in functions)]
+        return self.reduced(value, name)
 
-    def own_class(self, value: Any, name: str) -> list[str]:
-        """What a class of the user's adds to a list, a tuple, a dict, a tensor, a member of an
-        enumeration and the like.
+    def wrapped(self, value: Any) -> tuple[Any, ...] | None:
+        """The functions of a property, of a static or class method, of `functools.cache` or an
+        `Experiment`; None of anything else.
         """
-        cls = type(value)
-        if not isinstance(value, _CONTENT) or installed(cls.__module__) or is_ours(cls.__module__):
-            return []
-        if isinstance(value, enum.Enum):
-            methods = {key: each for key, each in vars(cls).items() if isinstance(each, _METHODS)}
-            return [
-                "of",
-                *(
-                    part
-                    for key, each in methods.items()
-                    for part in (key, self.digest(each, f"{name}.{key}"))
-                ),
-            ]
-        held = getattr(value, "__dict__", {})
-        return [
-            "of",
-            self.digest(cls, cls.__qualname__),
-            *(self.digest(held[key], f"{name}.{key}") for key in held),
-        ]
+        if isinstance(value, property):
+            return value.fget, value.fset, value.fdel
+        if isinstance(value, functools.cached_property):
+            return (value.func,)
+        home = type(value).__module__
+        inner = getattr(value, "__wrapped__", None) if installed(home) or is_ours(home) else None
+        return (inner,) if callable(inner) else None
 
-    def object(self, value: Any, name: str) -> list[str]:
-        """An instance of a class: its class and its attributes, where these are all that it is."""
-        cls = type(value)
-        plain = (
-            dataclasses.is_dataclass(value)
-            or isinstance(value, torch.nn.Module)
-            or cls.__module__ == "types"
-        )
-        own = not installed(cls.__module__) or isinstance(value, torch.nn.Module)
-        if not (plain or own) or not hasattr(value, "__dict__"):
+    def reduced(self, value: Any, name: str) -> list[str]:
+        """Any other value, by what it is made of anew: what `pickle` would keep of it."""
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            said = reduce(value) if reduce else value.__reduce_ex__(4)
+        except Exception:
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
             raise IdentityError(
-                f"{name} is a {cls.__module__}.{cls.__qualname__}, which cannot be followed into "
-                "a run's key: make it a number, a string, a tensor, a function or a class, or hand "
-                "it in as a parameter"
-            )
-        return [
-            "object",
-            self.digest(cls, cls.__qualname__),
-            *(self.digest(vars(value)[k], f"{name}.{k}") for k in vars(value)),
-        ]
+                f"{name} is a {kind}, which cannot be followed into a run's key: make it a number, "
+                "a string, a tensor, a function or a class, or hand it in as a parameter"
+            ) from None
+        if isinstance(said, str):
+            return [str(getattr(value, "__module__", "")), said]
+        make, given, state, *items = (*said, None, None, None)[:5]
+        parts = [make, *given, state, *(each and [*each] for each in items)]
+        return ["object", *(self.digest(each, f"a part of {name}") for each in parts)]
 
     def type(self, cls: type, name: str) -> list[str]:
-        own = [
-            (key, each)
+        own = {
+            key: each
             for key, each in vars(cls).items()
-            if key not in _LEFT_OUT and not isinstance(each, types.GetSetDescriptorType)
-        ]
-        bases = [self.digest(base, f"a base of {name}") for base in cls.__bases__]
-        if not installed(type(cls).__module__):
-            bases.append(self.digest(type(cls), f"the metaclass of {name}"))
-        return [
-            "class",
-            *bases,
-            *(part for key, each in own for part in (key, self.digest(each, f"{name}.{key}"))),
-        ]
+            if key not in LEFT_OUT and not isinstance(each, types.GetSetDescriptorType)
+        }
+        above = (*cls.__bases__, type(cls))
+        bases = [self.digest(base, f"a base of {name}") for base in above]
+        return ["class", *bases, *self.all(own, f"of {name}")]
 
     def module(self, module: types.ModuleType, name: str) -> list[str]:
         if installed(module.__name__):
-            return ["module", module.__name__]
+            return [module.__name__]
         if is_ours(module.__name__):
-            return [
-                "module",
-                *(
-                    package_digest(module.__name__, each)
-                    for each in HERE.parse(module.__name__).definitions
-                ),
-            ]
+            names = HERE.parse(module.__name__).definitions
+            return [package_digest(module.__name__, each) for each in names]
         own = {
-            k: v
-            for k, v in vars(module).items()
-            if not k.startswith("__") and not isinstance(v, types.ModuleType)
+            key: each
+            for key, each in vars(module).items()
+            if not key.startswith("__") and not isinstance(each, types.ModuleType)
         }
-        return [
-            "module",
-            *(
-                part
-                for key, each in own.items()
-                for part in (key, self.digest(each, f"{name}.{key}"))
-            ),
-        ]
+        return self.all(own, f"of {name}")
 
     def function(self, function: types.FunctionType, name: str) -> list[str]:
-        parts = ["function", *code_text(function.__code__, function.__doc__)]
-        parts += [
-            self.digest(each, f"a default of {name}")
-            for each in (function.__defaults__, function.__kwdefaults__)
+        code, defaults = function.__code__, (function.__defaults__, function.__kwdefaults__)
+        closure: dict[str, Any] = {}
+        for free, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            closure[free] = None
+            with contextlib.suppress(ValueError):  # not filled yet
+                closure[free] = cell.cell_contents
+        return [
+            *("function", *code_text(code, function.__doc__)),
+            *(self.digest(each, f"a default of {name}") for each in defaults),
+            *self.all(closure, f"in the closure of {name}"),
+            *self.all(dict(_globals(code, function.__globals__)), f"used in {name}"),
+            *self.all(vars(function), f"of {name}"),
         ]
-        for free, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            try:
-                parts += [
-                    free,
-                    self.digest(cell.cell_contents, f"{free}, in the closure of {name}"),
-                ]
-            except ValueError:  # not filled yet
-                parts.append(free)
-        for used, value in _globals(function.__code__, function.__globals__):
-            parts += [used, self.digest(value, f"{used}, used in {name}")]
-        if wrapped := getattr(function, "__wrapped__", None):
-            parts.append(self.digest(wrapped, name))
-        for key, value in vars(function).items():
-            if key != "__wrapped__":
-                parts += [key, self.digest(value, f"{name}.{key}")]
-        return parts
 
 
 def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -346,28 +196,20 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
     """
     steps = list(dis.get_instructions(code))
     for at, step in enumerate(steps):
-        if (
-            step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-            and step.argval in _UNSEEN
-            and step.argval not in scope
-        ):
-            raise IdentityError(
-                f"{code.co_name} calls {step.argval}(), and what that reads cannot be followed "
-                "into a run's key: use the names themselves"
-            )
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:
-            yield _attribute(step.argval, scope[step.argval], steps[at + 1 :])
-        elif step.opname == "IMPORT_NAME" and not installed(step.argval):
-            module = importlib.import_module(step.argval)
-            after = itertools.takewhile(
-                lambda s: s.opname in ("IMPORT_FROM", "STORE_FAST", "STORE_DEREF"), steps[at + 1 :]
-            )
-            names = [s.argval for s in after if s.opname == "IMPORT_FROM"]
-            yield from (
-                ((name, getattr(module, name)) for name in names)
-                if names
-                else ((step.argval, module),)
-            )
+        name, after = step.argval, steps[at + 1 :]
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            if name in scope:
+                yield _attribute(name, scope[name], after)
+            elif name in _UNSEEN:
+                raise IdentityError(
+                    f"{code.co_name} calls {name}(), and what that reads cannot be followed into "
+                    "a run's key: use the names themselves"
+                )
+        elif step.opname == "IMPORT_NAME" and not installed(name):
+            module = importlib.import_module(name)
+            steps_of_it = itertools.takewhile(lambda s: s.opname in _IMPORTING, after)
+            names = [s.argval for s in steps_of_it if s.opname == "IMPORT_FROM"]
+            yield from [(each, getattr(module, each)) for each in names] or [(name, module)]
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             yield from _globals(const, scope)

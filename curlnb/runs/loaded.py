@@ -1,18 +1,32 @@
 """What is loaded of the package is what its source says, or a run is refused: a function, constant
 or method that was replaced at run time, or whose file was edited after the import.
+
+A definition's statement is executed once more, among the names that its module holds now, and what
+it gives is compared with what the module holds.
 """
 
 import ast
 import contextlib
-import dataclasses
 import functools
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from curlnb.runs.source import HERE, Definition, Graph, defined
+from curlnb.runs.source import HERE, Definition, Graph
+
+LEFT_OUT = {
+    "__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__",
+    "__firstlineno__", "__slotnames__", "__static_attributes__", "__annotate_func__",
+    "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__class_getitem__",
+    "__dataclass_fields__", "__dataclass_params__", "__parameters__", "__orig_bases__",
+    "_backward_cls",
+}  # fmt: skip
+"""Attributes of classes that say nothing of what they compute."""
+_PARTS = (  # of a function, and of what wraps one
+    "__defaults__", "__kwdefaults__", "__wrapped__", "func", "args", "keywords", "fget", "fset",
+)  # fmt: skip
+_UNKNOWN = object()
 
 
 class IdentityError(ValueError):
@@ -23,162 +37,80 @@ class IdentityError(ValueError):
 
 def check_loaded(graph: Graph) -> None:
     """IdentityError, in one line, for a definition or an import that is not as the source says."""
-    for at in graph.texts:
-        if not _is_loaded(at):
-            raise IdentityError(_REPLACED.format(at.module, at.name))
-    for module, local in graph.imports:
-        if not _is_imported(module, local):
-            raise IdentityError(_REPLACED.format(module, local))
-
-
-_REPLACED = (
-    "{}.{} is not what its source says: it was replaced at run time, or its file was edited after "
-    "the import. Pass your own part as an argument, objective=my_loss for example, or restart the "
-    "kernel"
-)
-_UNKNOWN = object()
+    replaced = [(at.module, at.name) for at in graph.texts if not _is_loaded(at)]
+    replaced += [place for place in graph.imports if not _is_imported(*place)]
+    if replaced:
+        raise IdentityError(
+            f"{'.'.join(replaced[0])} is not what its source says: it was replaced at run time, or "
+            "its file was edited after the import. Pass your own part as an argument, "
+            "objective=my_loss for example, or restart the kernel"
+        )
 
 
 def _is_loaded(at: Definition) -> bool:
-    module, node = sys.modules.get(at.module), HERE.parse(at.module).definitions.get(at.name)
-    return (
-        module is None
-        or not node
-        or _is_source(at.name, vars(module).get(at.name), node[-1], module)
-    )
+    module, nodes = sys.modules.get(at.module), HERE.parse(at.module).definitions.get(at.name)
+    if module is None or not nodes:
+        return True
+    return _alike(_said(at.name, nodes[-1], module), vars(module).get(at.name))
 
 
 def _is_imported(place: str, local: str) -> bool:
     """Whether a name that a module imports still is what it imported."""
     base, attribute = HERE.parse(place).imports[local]
-    live = vars(sys.modules[place]).get(local, _UNKNOWN) if place in sys.modules else _UNKNOWN
-    said = sys.modules.get(f"{base}.{attribute}" if attribute else base)
-    if said is None and attribute:
-        said = vars(sys.modules[base]).get(attribute) if base in sys.modules else None
-    named = isinstance(live, types.ModuleType) and live.__name__ == base  # `import a.b` binds a
-    return live is _UNKNOWN or said is None or live is said or named
-
-
-def _is_source(
-    name: str, live: Any, node: ast.stmt, module: types.ModuleType, owner: str = ""
-) -> bool:
-    """Whether `live` is what a statement of the source gives `name`."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return _is_function(live, node, f"{owner}{name}", module)
-    if isinstance(node, ast.ClassDef):
-        return isinstance(live, type) and _is_class(live, node, module)
-    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    empty = isinstance(value, ast.Dict | ast.List | ast.Set) and not ast.unparse(value)[1:-1]
-    if value is None or empty:  # a field without a default; a cache, which fills
-        return True
-    said = _evaluated(node, name, module)
-    said = said.default if isinstance(said, dataclasses.Field) else said
-    return said is _UNKNOWN or _alike(said, live)
-
-
-def _is_function(live: Any, node: Any, name: str, module: types.ModuleType) -> bool:
-    """Whether `live` is the source's function below its decorators, with the same defaults."""
-    for _ in node.decorator_list:
-        if _is_code(getattr(live, "__code__", None), module.__name__, name):
-            break
-        below = ("__wrapped__", "__func__", "fget", "func")
-        live = next((v for n in below if (v := getattr(live, n, None)) is not None), live)
-    if not isinstance(live, types.FunctionType):
-        return False
-    said = _defaults(node, module)
-    same = said is _UNKNOWN or _alike(said, (live.__defaults__, live.__kwdefaults__))
-    return same and _is_code(live.__code__, module.__name__, name)
+    module, live = sys.modules.get(base), getattr(sys.modules.get(place), local, _UNKNOWN)
+    said = getattr(module, attribute, live) if attribute else module or live
+    return live is _UNKNOWN or live is said
 
 
 @functools.cache
-def _defaults(node: Any, module: types.ModuleType) -> Any:
-    given = node.args
-    if not given.defaults and not any(given.kw_defaults):
-        return None, None
-    plain = ast.Assign([ast.Name("said", ast.Store())], ast.Lambda(given, ast.Constant(None)))
-    said = _evaluated(plain, "said", module)
-    return said if said is _UNKNOWN else (said.__defaults__, said.__kwdefaults__)
-
-
-def _is_class(live: type, node: ast.ClassDef, module: types.ModuleType) -> bool:
-    """Whether methods and constants are the source's, and any other method an installed package's
-    (a dataclass's).
+def _said(name: str, node: ast.stmt, module: types.ModuleType) -> Any:
+    """What a statement gives `name` among the module's names; _UNKNOWN where it needs more, and for
+    a cache, which fills.
     """
-    own = vars(live)
-    for child in node.body:
-        for name in defined(child):
-            value = own.get(name, _UNKNOWN)
-            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            slot = not function and (value is _UNKNOWN or hasattr(type(value), "__get__"))
-            if not slot and not _is_source(name, value, child, module, f"{node.name}."):
-                return False
-    names = {name for child in node.body for name in defined(child)}
-    added = [f for n, f in own.items() if isinstance(f, types.FunctionType) and n not in names]
-    return all(f.__code__.co_filename.startswith(("<string>", *_INSTALLED)) for f in added)
-
-
-_PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
-_INSTALLED = ("<frozen ", *map(sysconfig.get_path, _PATHS))
-
-
-@functools.cache
-def _evaluated(node: ast.stmt, name: str, module: types.ModuleType) -> Any:
-    """What an assignment gives `name` where the module's names stand for what they are now;
-    _UNKNOWN where it needs more.
-    """
-    scope = dict(vars(module))
-    with contextlib.suppress(Exception):
-        tree = ast.fix_missing_locations(ast.Module([node], []))
-        exec(compile(tree, "<string>", "exec", dont_inherit=True), scope)
+    scope, body = dict(vars(module)), HERE.parse(module.__name__).tree.body
+    imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
+    tree = ast.Module([*imports, node], [])  # an imported name is called by another instruction
+    run = functools.partial(exec, compile(tree, "<source>", "exec", dont_inherit=True), scope)
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        run()
         return scope[name]
+    if getattr(node, "value", None) is None or isinstance(node, ast.AugAssign):
+        return _UNKNOWN
+    with contextlib.suppress(Exception):
+        run()
+        if scope[name] not in ({}, [], set()):
+            return scope[name]
     return _UNKNOWN
 
 
 def _alike(said: Any, live: Any) -> bool:
-    """Whether two values are equal, functions by their code; True where that cannot be seen."""
+    """Whether two values are equal, functions and classes by their code; True where that cannot be
+    seen.
+    """
+    if said is live or said is _UNKNOWN:
+        return True
     if type(said) is not type(live):
         return False
+    if isinstance(said, type):
+        one, other = ({**vars(each), "bases": each.__bases__} for each in (said, live))
+        left = (one.keys() | other.keys()) - LEFT_OUT
+        return all(_alike(one.get(key), other.get(key)) for key in left)
     if isinstance(said, dict):
         return said.keys() == live.keys() and all(_alike(said[key], live[key]) for key in said)
     if isinstance(said, list | tuple):
         return len(said) == len(live) and all(map(_alike, said, live))
-    if isinstance(said, functools.partial):
-        parts = [(each.func, each.args, each.keywords) for each in (said, live)]
-        return _alike(*parts)
-    if isinstance(said, types.FunctionType):
-        return [*code_text(said.__code__)] == [*code_text(live.__code__)]
+    if isinstance(said, types.FunctionType) and not _same_code(said.__code__, live.__code__):
+        return False
+    if parts := [name for name in _PARTS if hasattr(said, name)]:
+        return all(_alike(getattr(said, name), getattr(live, name, None)) for name in parts)
     try:
         return type(said).__eq__ is object.__eq__ or bool(said == live)
     except Exception:  # what has no truth value
         return True
 
 
-_KNOWN: dict[
-    tuple[str, str], types.CodeType
-] = {}  # the last code that was found to be the source's
-
-
-def _is_code(live: types.CodeType | None, module: str, name: str) -> bool:
-    """Whether code is that of a function or method, by qualified name, of a module's source."""
-    if live is None or name not in _codes(module):
-        return False
-    if _KNOWN.get((module, name)) is not live:
-        if [*code_text(live)] != [*code_text(_codes(module)[name])]:
-            return False
-        _KNOWN[module, name] = live
-    return True
-
-
-@functools.cache
-def _codes(module: str) -> dict[str, types.CodeType]:
-    """The code of the functions and methods of a module's source, by qualified name."""
-    found: dict[str, types.CodeType] = {}
-    waiting = [compile(HERE.parse(module).tree, "<source>", "exec", dont_inherit=True)]
-    for code in waiting:
-        inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        found |= {each.co_qualname: each for each in inner}
-        waiting += inner
-    return found
+def _same_code(said: types.CodeType, live: types.CodeType) -> bool:
+    return said == live or [*code_text(said)] == [*code_text(live)]
 
 
 def code_text(code: types.CodeType, doc: str | None = None) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Where a number comes from: the numerics that decide its last bits, the machine, the commit."""
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -75,29 +76,17 @@ def machine() -> dict[str, str]:
 
 
 def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        fields = {
-            line.partition(":")[0].strip(): line.partition(":")[2].strip()
-            for line in reversed(lines)
-        }
-        return " ".join(
-            fields.get(name, "")
-            for name in ("model name", "cpu family", "model", "stepping", "CPU part")
-        ).strip()
-    except OSError:
-        name = [
-            "sysctl",
-            "-n",
-            "machdep.cpu.brand_string",
-        ]  # macOS; platform.processor() says only "arm" there
-        try:
-            return (
-                subprocess.run(name, capture_output=True, text=True).stdout.strip()
-                or platform.processor()
-            )
-        except OSError:
-            return platform.processor() or platform.machine()
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        pairs = [line.partition(":") for line in about.read_text().splitlines()]
+        fields = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
+        names = ("model name", "cpu family", "model", "stepping", "CPU part")
+        return " ".join(fields.get(name, "") for name in names).strip()
+    with contextlib.suppress(OSError):  # macOS; platform.processor() says only "arm" there
+        line = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        if name := subprocess.run(line, capture_output=True, text=True).stdout.strip():
+            return name
+    return platform.processor() or platform.machine()
 
 
 def of_reference(profile: str) -> dict[str, Any]:

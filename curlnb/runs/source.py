@@ -29,7 +29,10 @@ KEEPERS = re.compile(
 )
 _CHECK = re.compile(r"_?(check|require)(_\w+)?")
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}
+_CHOICES = (f"{PACKAGE}.choices", "Choices")
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_NAMED = _FUNCTIONS | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
 
 
 class Definition(NamedTuple):
@@ -215,9 +218,9 @@ class Reader:
                 for child in _without_docstring(node)
             ]
             return f"class{self.own_name(node)}({self.fields(node, local, 'name', 'body')},{parts})"
-        elif isinstance(node, ast.Call) and self.is_choices(node.func):
+        elif isinstance(node, ast.Call) and self.origin(node.func) == _CHOICES:
             return self.choices(node, local)
-        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        elif isinstance(node, _COMPREHENSIONS):
             targets = [name for each in node.generators for name in ast.walk(each.target)]
             local = local | {name.id for name in targets if isinstance(name, ast.Name)}
         elif isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
@@ -249,20 +252,15 @@ class Reader:
         """A name inside a definition counts, as an attribute or a local; its own does not."""
         return "" if node.name == self.at.name else f" {node.name}"
 
-    def is_choices(self, called: ast.expr) -> bool:
-        named = self.module.imports.get(getattr(called, "id", ""))
-        return named == (f"{PACKAGE}.choices", "Choices")
+    def origin(self, node: ast.expr | None) -> tuple[str, str | None]:
+        """The module and the name that an expression imports, if it is an imported name."""
+        return self.module.imports.get(getattr(node, "id", ""), ("", None))
 
     def choices(self, call: ast.Call, local: frozenset[str]) -> str:
         """The entries of a table that the run names."""
-        self.chooses, table = True, call.args[-1]
-        assert isinstance(table, ast.Dict), f"{self.at}: Choices takes a dictionary's display"
-        entries = {
-            k.value: v
-            for k, v in zip(table.keys, table.values, strict=True)
-            if isinstance(k, ast.Constant)
-        }
-        assert len(entries) == len(table.keys), f"{self.at}: Choices takes plain names"
+        self.chooses = True
+        table: Any = call.args[-1]
+        entries = {k.value: v for k, v in zip(table.keys, table.values, strict=True)}
         picked = [
             f"{name!s}={self.dump(entries[name], local)}"
             for name in entries
@@ -272,9 +270,7 @@ class Reader:
 
     def keeps(self, decorator: ast.expr) -> bool:
         """Whether a decorator is one of the store's, whose arguments tell how a run is kept."""
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        base, _ = self.module.imports.get(getattr(called, "id", ""), ("", None))
-        return bool(KEEPERS.fullmatch(base))
+        return bool(KEEPERS.fullmatch(self.origin(getattr(decorator, "func", decorator))[0]))
 
     def checks(self, node: ast.Expr) -> bool:
         """Whether a statement only checks: it can stop a run and cannot change a number."""
@@ -286,7 +282,7 @@ class Reader:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         while isinstance(target, ast.Subscript | ast.Attribute):
             target = target.value
-        base, name = self.module.imports.get(getattr(target, "id", ""), ("", None))
+        base, name = self.origin(target)
         return bool(KEEPERS.fullmatch(base) or KEEPERS.fullmatch(f"{base}.{name}"))
 
     def meant(self, node: ast.expr, local: frozenset[str]) -> str | None:
@@ -340,33 +336,22 @@ def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
     """Names that a function's body makes local: assigned, imported, caught, matched or defined
     there, and not declared global.
     """
-    bound: set[str] = set()
+    bound: set[str | None] = set()
     outside: set[str] = set()
-
-    def look(node: ast.AST, nested: bool) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
-            return
-        if isinstance(node, ast.Lambda):
-            return
+    waiting = function.body if isinstance(function.body, list) else [function.body]
+    nodes: list[tuple[ast.AST, bool]] = [(node, False) for node in waiting]
+    for node, nested in nodes:  # nested: within a comprehension, whose names are its own
         if isinstance(node, ast.NamedExpr):
             bound.add(node.target.id)
-        elif (
-            isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del) and not nested
-        ):
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and not nested:
             bound.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            bound.add(node.name)
+            bound |= {*imported(node, "")}
         elif isinstance(node, ast.Global):
             outside.update(node.names)
-        nested = nested or isinstance(
-            node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-        )
-        for child in ast.iter_child_nodes(node):
-            look(child, nested)
-
-    for child in function.body if isinstance(function.body, list) else [function.body]:
-        look(child, False)
-    return bound - outside
+        elif isinstance(node, _NAMED):
+            bound.add(node.name)
+        if not isinstance(node, _FUNCTIONS | ast.ClassDef | ast.Lambda):
+            nested = nested or isinstance(node, _COMPREHENSIONS)
+            nodes += [(child, nested) for child in ast.iter_child_nodes(node)]
+    return {name for name in bound if name} - outside

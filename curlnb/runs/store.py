@@ -15,9 +15,7 @@ import contextlib
 import functools
 import json
 import math
-import os
 import time
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,9 +127,6 @@ class Store:
             if found and (self.reference_only or found["code"] == experiment.code(parameters)):
                 others = provenance.other_numerics(found.get("numerics", {}), parameters)
                 return found | {"origin": ", ".join(["reference", *others])}
-            if not self.reference_only and environment.adopt_any():
-                record = self._of_other_numerics(experiment, parameters, seed)
-                return record and record | {"origin": "computed"}
         if self.reference_only:
             raise StoreError(
                 f"no reference run of {experiment.name} with these parameters: "
@@ -140,41 +135,14 @@ class Store:
         return None
 
     def _own(
-        self,
-        experiment: Experiment,
-        parameters: Mapping[str, Any],
-        seed: int,
-        about_to_compute: bool = False,
-    ) -> Record | None:
-        """The run's record in this store, if it and the run's arrays are whole."""
-        identity = experiment.identity(parameters, seed)
-        folder = self.folder(experiment, parameters, seed)
-
-        def whole(record: Record) -> bool:
-            same = record.get("identity") == identity and record.get("seed") == seed
-            return same and _complete(record) and "arrays" in record
-
-        record, arrays = files.read_sealed(folder / "run.json", whole), folder / ARRAYS
-        if record and record["arrays"]:
-            damaged = [*folder.glob(f"{arrays.name}.damaged-*")]
-            if about_to_compute and not os.path.lexists(arrays) and not damaged:
-                files.say(f"{arrays} is missing: the run is computed again")
-            if files.load_tensors(arrays) is None:
-                return None
-        return record
-
-    def _of_other_numerics(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> Record | None:
-        """A finished run of this store with the same code that was computed by other numerics,
-        by other CPU threads for example.
-        """
-        identity, code = experiment.identity(parameters, seed), experiment.code(parameters)
-        for path in sorted((self.root / experiment.name).glob("*/run.json")):
-            record = files.read_sealed(path, _complete)
-            if record and record["identity"] == identity and record["code"] == code:
-                return record
-        return None
+        """The run's record in this store, if it and the run's arrays are whole."""
+        folder = self.folder(experiment, parameters, seed)
+        record = files.read_sealed(folder / "run.json")
+        if record and record["arrays"] and files.load_tensors(folder / ARRAYS) is None:
+            return None
+        return record
 
     def run(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True
@@ -196,11 +164,8 @@ class Store:
         seed: int,
         *,
         wait: bool = True,
-        first: Callable[[], object] = lambda: None,
     ) -> Record | None:
-        """As `run`, but without a look at the reference runs. first: called before a run that is
-        not there is computed, under its lock.
-        """
+        """As `run`, but without a look at the reference runs."""
         run = self.begin(experiment, parameters, seed)
         run.folder.mkdir(parents=True, exist_ok=True)
         locks = [run.folder / "lock"]
@@ -212,9 +177,8 @@ class Store:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(files.lock(lock, -1 if wait else 0))
-                record = self._own(experiment, parameters, seed, about_to_compute=True)
+                record = self._own(experiment, parameters, seed)
                 if record is None:
-                    first()
                     record = self._execute(experiment, experiment.parameters(parameters), seed, run)
                 return record | {"origin": "computed"}
         except Timeout:
@@ -275,11 +239,14 @@ class Store:
     def arrays(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> dict[str, Tensor]:
-        """What the run kept beside its metrics: name -> tensor. A run that is not in this store is
-        computed first.
+        """What the run kept beside its metrics, its learning curve too: name -> tensor. A run that
+        is not in this store is computed first.
         """
-        kept = self._kept(experiment, parameters, seed)
-        return {name: t for name, t in kept.items() if not name.startswith(CURVE)}
+        record = self.compute(experiment, parameters, seed)
+        assert record is not None
+        path = self.folder(experiment, parameters, seed) / ARRAYS
+        saved = files.load_tensors(path) if record["arrays"] else None
+        return saved[0] if saved else {}
 
     def curve(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
@@ -287,19 +254,8 @@ class Store:
         """The run's learning curve: for "loss" and each scalar that its training logs a list with
         one number an epoch. See `arrays`.
         """
-        kept = self._kept(experiment, parameters, seed)
-        curves = {n: t for n, t in kept.items() if n.startswith(CURVE)}
-        return {name.removeprefix(CURVE): t.tolist() for name, t in curves.items()}
-
-    def _kept(
-        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
-    ) -> dict[str, Tensor]:
-        record = self.compute(experiment, parameters, seed)
-        assert record is not None
-        if not record["arrays"]:
-            return {}
-        saved = files.load_tensors(self.folder(experiment, parameters, seed) / ARRAYS)
-        return saved[0] if saved else {}
+        kept = self.arrays(experiment, parameters, seed).items()
+        return {n.removeprefix(CURVE): t.tolist() for n, t in kept if n.startswith(CURVE)}
 
     def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
         """What the run's training returns, the trained network among it, without training again
@@ -344,20 +300,15 @@ def default_store(profile: str = "quick") -> Store:
 def read_reference(path: Path) -> dict[str, Record]:
     """Reference records of one experiment by identity; one JSON object a line.
 
-    The file is committed, so a damaged line is not set aside: it is named, and counts as absent. A
-    line without a seal is of a reference that was written before there were seals.
+    The file is committed, so a damaged line is not set aside: it is named, and counts as absent.
     """
     found = {}
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            if "digest" in record:
-                record = files.unseal(record, reference_place(path.stem))
-            if not _complete(record):
-                raise files.Damaged("it lacks a field or a number")
+            record = files.unseal(json.loads(line), reference_place(path.stem))
             found[record["identity"]] = record
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
             files.say(
                 f"{path}, line {number}, is damaged ({error}): it counts as absent; "
                 "`git checkout` restores it"
@@ -368,20 +319,6 @@ def read_reference(path: Path) -> dict[str, Record]:
 def reference_place(experiment: str) -> str:
     """What the seal of a reference record is bound to."""
     return f"runs/{experiment}.jsonl"
-
-
-_FIELDS: dict[str, type | types.UnionType] = {
-    **dict.fromkeys(("experiment", "device", "identity", "code"), str),
-    **dict.fromkeys(("parameters", "metrics", "machine"), dict),
-    "seed": int,
-    "seconds": int | float,
-}
-
-
-def _complete(record: Record) -> bool:
-    """Whether a record has the fields that its readers take, and numbers where they must be."""
-    there = all(isinstance(record.get(name), kind) for name, kind in _FIELDS.items())
-    return there and _numbers(record["metrics"])
 
 
 def _numbers(metrics: Any) -> bool:

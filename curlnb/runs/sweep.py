@@ -5,17 +5,15 @@ import functools
 import itertools
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
-    FIRST_COMPLETED,
     BrokenExecutor,
     CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
+    as_completed,
 )
-from concurrent.futures import wait as wait_for
 from typing import Any
 
 import pandas as pd
@@ -23,7 +21,6 @@ import pandas as pd
 from curlnb.runs import environment
 from curlnb.runs.devices import default_device
 from curlnb.runs.executors import (
-    Here,
     Job,
     OtherCodeError,
     SweepError,
@@ -38,9 +35,8 @@ from curlnb.runs.store import Record, Store, default_store
 from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
-RETRIES = (
-    2  # of the runs at hand when a worker process dies, for example by the out-of-memory killer
-)
+COSTS = ("experiment", "seconds", "device", "identity", "origin")  # columns
+RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer perhaps
 WHY_DEAD = (
     "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside "
     "`if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this process alone"
@@ -186,56 +182,43 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
 
 def _row(job: Job, record: Record | None) -> dict[str, Any]:
     assert record is not None
-    costs = {
-        name: record[name] for name in ("experiment", "seconds", "device", "identity", "origin")
-    }
-    return {
-        **as_json(job.parameters, digests=False),
-        **record["metrics"],
-        "seed": job.seed,
-        **costs,
-    }
+    shown = as_json(job.parameters, digests=False)
+    costs = {name: record[name] for name in COSTS}
+    return {**shown, **record["metrics"], "seed": job.seed, **costs}
 
 
 def _refuse_namesakes(jobs: list[Job]) -> None:
     """Two own parts that a table shows by one name would be taken for one in it, and their runs be
     averaged.
     """
-    known: dict[tuple[str, str], str] = {}
+    known: dict[str, str] = {}
     for job in jobs:
-        for name, value in job.parameters.items():
-            if value is None or isinstance(value, bool | int | float | str):
-                continue
-            called, digest = (
-                json.dumps(as_json(value, name=name, digests=digests)) for digests in (False, True)
+        row = json.dumps([as_json(job.parameters, digests=False), job.seed])
+        if known.setdefault(row, job.key) != job.key:
+            own = [n for n, v in job.parameters.items() if callable(v) or hasattr(v, "digest")]
+            raise ValueError(
+                f"two values of {' or '.join(own)} have one name: give each a name of its own, for "
+                "example by its __name__"
             )
-            if known.setdefault((name, called), digest) != digest:
-                raise ValueError(
-                    f"two values of {name} are both called {called}: "
-                    "give each a name of its own, for example by its __name__"
-                )
 
 
 @contextlib.contextmanager
 def _chosen(
     executor: Executor | None, workers: int | None, runs: int
-) -> Iterator[tuple[Callable[[bool], Executor], int]]:
-    """What gives the executor, anew where its argument is true and it is this package's own, and
-    how many runs are handed to it at a time.
+) -> Iterator[Callable[[bool], Executor | None]]:
+    """What gives the executor, None for this process, and anew where its argument is true and it is
+    this package's own.
     """
     if executor is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
         with scheduled(address) as executor:
-            yield lambda anew: executor, runs
+            yield lambda anew: executor
         return
     if workers is None:
         workers = environment.workers() if default_device().type == "cpu" else 0
-    count = min(runs, workers)
-    if executor is not None:
-        yield lambda anew: executor, runs
-    elif count:
-        yield functools.partial(local_processes, count), count
+    if executor is None and workers:
+        yield functools.partial(local_processes, min(runs, workers))
     else:
-        yield lambda anew: Here(), 1
+        yield lambda anew: executor
 
 
 def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> None:
@@ -246,10 +229,10 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
     failed: list[tuple[Job, BaseException]] = []
     left = {job.key: job for job in jobs}
     wait, anew, deaths, renewed = False, False, 0, False
-    with _chosen(executor, workers, len(jobs)) as (start, most), Display(jobs) as display:
+    with _chosen(executor, workers, len(jobs)) as start, Display(jobs) as display:
         while left:
             broken = other = False
-            for job, outcome in _outcomes(start(anew), list(left.values()), wait, most):
+            for job, outcome in _outcomes(start(anew), list(left.values()), wait):
                 if isinstance(outcome, CancelledError):
                     raise SweepError(
                         "the executor gave its work up, its scheduler was lost perhaps: "
@@ -285,27 +268,32 @@ Outcome = bool | BaseException
 
 
 def _outcomes(
-    executor: Executor, jobs: list[Job], wait: bool, most: int
+    executor: Executor | None, jobs: list[Job], wait: bool
 ) -> Iterator[tuple[Job, Outcome]]:
-    """Each job with its outcome, in the order in which they end; at most `most` are under way."""
-    waiting, busy = deque(jobs), dict[Future[bool], Job]()
+    """Each job with its outcome, in the order in which they end."""
+    if executor is None:
+        for job in jobs:
+            outcome: Outcome
+            try:
+                outcome = job.run(wait)
+            except Exception as error:
+                outcome = error
+            yield job, outcome
+        return
+    futures = {_submitted(executor, job, wait): job for job in jobs}
     try:
-        while waiting or busy:
-            while waiting and len(busy) < most:
-                job = waiting.popleft()
-                busy[_submitted(executor, job, wait)] = job
-            for future in wait_for(busy, return_when=FIRST_COMPLETED).done:
-                job = busy.pop(future)
-                gone = future.cancelled()
-                yield job, CancelledError() if gone else future.exception() or future.result()
+        for future in as_completed(futures):
+            gone = future.cancelled()
+            yield (
+                futures[future],
+                CancelledError() if gone else future.exception() or future.result(),
+            )
     finally:
-        for future in busy:
+        for future in futures:
             future.cancel()
 
 
 def _submitted(executor: Executor, job: Job, wait: bool) -> Future[bool]:
-    if isinstance(executor, Here):
-        return executor.submit(job.run, wait)
     try:
         return executor.submit(work, job.sent(), wait, isinstance(executor, ProcessPoolExecutor))
     except (BrokenExecutor, EOFError, ConnectionError) as error:  # a worker died between sweeps

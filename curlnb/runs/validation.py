@@ -123,10 +123,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:90]} ... ({len(text)} characters)"
 
 
-def _members(hint: Any) -> list[Any]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [each for part in typing.get_args(hint) for each in _members(part)]
-    return [hint]
+def _members(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -136,6 +135,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list | tuple) and (
             not items or all(any(_fits(each, item) for item in items) for each in value)
         )
-    if kind not in _KINDS or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return kind in _KINDS and isinstance(value, kind)

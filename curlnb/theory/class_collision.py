@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from curlnb.theory.finite_worlds import (
-    PairLosses,
     World,
     check_kind,
     intraclass_deviation,
     loss,
     tau,
 )
+from curlnb.theory.vector_losses import check_negatives
 
 
 def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
@@ -28,8 +28,7 @@ def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
     t-way. Returns [..., C]. At least l(0) = 1, or log2(1 + t), by Jensen's inequality. Takes P^(t +
     2) evaluations of the loss. ValueError for t < 1 and an unknown kind.
     """
-    if t < 1:
-        raise ValueError(f"t is {t}: a loss needs at least 1 negative")
+    check_negatives(t)
     similarity = f @ f.mT  # [..., x, P]
     # of every tuple of negatives: what the loss depends on, and how probable the tuple is
     strongest, chance = (similarity, D)
@@ -65,8 +64,7 @@ def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
     for t < 1 and an unknown kind.
     """
     check_kind(kind)
-    if t < 1:
-        raise ValueError(f"t is {t}: a loss needs at least 1 negative")
+    check_negatives(t)
     constant = 1 / math.sqrt(2 * t + 1) if sharp else math.sqrt(2)
     return constant if kind == "hinge" else constant / math.log(2)
 
@@ -84,14 +82,9 @@ def collision_ratio(world: World, f: Tensor, kind: str, t: int = 1) -> Tensor:
 
 
 def deviation_weight(rho: Tensor, constant: float | Tensor) -> Tensor:
-    """c' tau / (1 - tau), the weight of s(f) in Theorem 4.5. rho: [..., C] -> [...]."""
-    return constant * tau(rho) / (1 - tau(rho))
+    """c' tau / (1 - tau), the weight beta of s(f) in Theorem 4.5. rho: [..., C] -> [...].
 
-
-def deviation_bound(pairs: PairLosses, deviation: Tensor, constant: float) -> Tensor:
-    """The right side of Theorem 4.5 without Gen_M, L_un^!=(f) + beta s(f). Returns [...].
-
-    It holds for any f against the minimiser of L_un. deviation: s(f), from
-    `finite_worlds.intraclass_deviation`; constant: c', from `collision_constant`.
+    Without Gen_M the theorem's right side is L_un^!=(f) + beta s(f), for any f against the minimiser
+    of L_un.
     """
-    return pairs.different_class + deviation_weight(pairs.rho, constant) * deviation
+    return constant * tau(rho) / (1 - tau(rho))

@@ -1,6 +1,5 @@
 """Try to break an inequality with more and more effort: one search, one rule for when to stop."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -45,20 +44,20 @@ def climb(
     first that gains less than 0.001. Every budget starts from the same worlds. options: as
     `finite_worlds.search` takes them.
     """
-    best, curve = None, dict[int, float]()
+    best, curve, climbed = None, dict[int, float](), None
     for steps in budgets:
         generator = torch.Generator().manual_seed(seed)
         found = search(
             objective, *shape, generator=generator, restarts=restarts, steps=steps, **options
         )
-        gain = found.value - (best.value if best else -math.inf)
-        best = found if best is None or gain > 0 else best
+        best = found if best is None or found.value > best.value else best
         curve[steps] = best.value
-        if len(curve) >= FEWEST and gain < GAIN:
+        climbed = Climb(*best, curve, restarts * len(curve))
+        if climbed.settled:
             break
-    if best is None:
+    if climbed is None:
         raise ValueError("no budget is given: name the steps of at least one ascent")
-    return Climb(best.value, best.world, best.f, curve, restarts * len(curve))
+    return climbed
 
 
 def three_classes(generator: torch.Generator) -> tuple[World, Tensor]:

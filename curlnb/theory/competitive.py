@@ -12,7 +12,9 @@ import math
 from typing import NamedTuple
 
 import torch
+from scipy import special
 from torch import Tensor
+from torch.nn.functional import pad
 
 from curlnb.theory.finite_worlds import World, task_weights
 
@@ -34,40 +36,38 @@ def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
         raise ValueError(
             f"f has d = {d} dimensions: directions are searched for d = 1 and 2; project f first"
         )
-    centred = f.unsqueeze(-3) - (D @ f).unsqueeze(-2)  # [..., C, P, d]
+    f = pad(f, (0, 2 - d))  # a line is one in the plane
+    centred = f.unsqueeze(-3) - (D @ f).unsqueeze(-2)  # [..., C, P, 2]
     # not -inf, which has no gradient
     log_D = torch.where(D > 0, torch.where(D > 0, D, 1.0).log(), -1e30)
 
+    def vectors(angle: Tensor, rate: Tensor) -> Tensor:
+        direction = torch.stack([angle.cos(), angle.sin()], -1)
+        return (rate.exp() / extent.unsqueeze(-1)).unsqueeze(-1) * direction
+
     def exponent(v: Tensor) -> Tensor:
-        """2 log E e^{v.(f - mu)} / |v|^2; v [..., C, n, d] -> [..., C, n]."""
+        """2 log E e^{v.(f - mu)} / |v|^2; v [..., C, n, 2] -> [..., C, n]."""
         return 2 * (log_D.unsqueeze(-2) + v @ centred.mT).logsumexp(-1) / v.square().sum(-1)
 
     with torch.no_grad():
         extent = torch.where(D > 0, centred.norm(dim=-1), 0.0).amax(-1).clamp_min(1e-9)  # [..., C]
-        turn = 2 * math.pi / _ANGLES if d == 2 else math.pi
-        angles = torch.arange(_ANGLES if d == 2 else 2, dtype=f.dtype, device=f.device) * turn
-        low, high = math.log(1e-2), math.log(150.0)
-        rates = torch.linspace(low, high, _RATES, dtype=f.dtype, device=f.device)
-        step = float(rates[1] - rates[0])
+        turn, low, high = 2 * math.pi / _ANGLES, math.log(1e-2), math.log(150.0)
+        step = (high - low) / (_RATES - 1)
+        angles = turn * torch.arange(_ANGLES, dtype=f.dtype, device=f.device)
+        rates = low + step * torch.arange(_RATES, dtype=f.dtype, device=f.device)
         nodes = torch.cartesian_prod(angles, rates)
         angle, rate = (axis.expand(*extent.shape, -1) for axis in nodes.unbind(1))
         offsets = torch.linspace(-1, 1, 5, dtype=f.dtype, device=f.device)
-        around = torch.cartesian_prod(offsets if d == 2 else offsets[:1] * 0, offsets)
-        turns, scales = around.unbind(1)
+        turns, scales = torch.cartesian_prod(offsets, offsets).unbind(1)
         for _ in range(_ROUNDS):
-            best = exponent(_vectors(angle, rate, extent, d)).argmax(-1, keepdim=True)
+            best = exponent(vectors(angle, rate)).argmax(-1, keepdim=True)
             chosen_angle, chosen_rate = angle.gather(-1, best), rate.gather(-1, best)
             angle, rate = chosen_angle + turn * turns, chosen_rate + step * scales
             turn, step = turn / 2, step / 2
-        v = _vectors(chosen_angle, chosen_rate, extent, d)
+        v = vectors(chosen_angle, chosen_rate)
     # The envelope theorem: at the best v, the gradient through v vanishes.
     covariance = torch.einsum("...cx,...cxi,...cxj->...cij", D, centred, centred)
     return torch.maximum(exponent(v).squeeze(-1), torch.linalg.eigvalsh(covariance)[..., -1])
-
-
-def _vectors(angle: Tensor, rate: Tensor, extent: Tensor, d: int) -> Tensor:
-    direction = angle.cos().unsqueeze(-1) if d == 1 else torch.stack([angle.cos(), angle.sin()], -1)
-    return (rate.exp() / extent.unsqueeze(-1)).unsqueeze(-1) * direction
 
 
 class Concentration(NamedTuple):
@@ -110,15 +110,8 @@ def margin(
 
 def _inverse_erfc(y: Tensor) -> Tensor:
     """x with erfc(x) = y, 0 < y <= 1, without the cancellation of erfinv(1 - y); differentiable."""
-    with torch.no_grad():
-        # erfc(x) <= e^{-x^2} starts Newton's method from the right; it descends, since log erfc is
-        # concave
-        x = (-y.log()).clamp_min(0).sqrt()
-        for _ in range(40):
-            log_erfc = torch.special.erfcx(x).log() - x.square()
-            slope = -2 / (math.sqrt(math.pi) * torch.special.erfcx(x))
-            x = (x - (log_erfc - y.log()) / slope).clamp_min(0)
-        slope = -2 / math.sqrt(math.pi) * (-x.square()).exp().clamp_min(1e-300)
+    x = torch.as_tensor(special.erfcinv(y.detach().cpu().numpy())).to(y)
+    slope = -2 / math.sqrt(math.pi) * (-x.square()).exp().clamp_min(1e-300)
     return x + (y - y.detach()) / slope
 
 
@@ -151,31 +144,24 @@ def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
     <= 0 every gamma will do, and the smallest margin of a point is returned.
     """
     values, chances = mean_margins(world, f)
-    # a convex, increasing, piecewise linear function: Newton from the right, exact after finitely
-    # many steps
-    with torch.no_grad():
-        gamma = values.amax(-1) + target.clamp_min(0)
-        for _ in range(64):
-            reached = (chances * (gamma.unsqueeze(-1) - values).clamp_min(0)).sum(-1)
-            gap = reached - target.clamp_min(0)
-            if not bool((gap > 1e-13 * (1 + target.abs())).any()):
-                break
-            below = (chances * (values < gamma.unsqueeze(-1))).sum(-1)
-            gamma = gamma - gap.clamp_min(0) / below.clamp_min(1e-12)
-        below = (chances * (values < gamma.unsqueeze(-1))).sum(-1).clamp_min(1e-12)
-    gap = (chances * (gamma.unsqueeze(-1) - values).clamp_min(0)).sum(-1) - target
-    # the implicit function theorem
-    return gamma - torch.where(target > 0, (gap - gap.detach()) / below, 0.0)
+    values, order = values.sort(-1)
+    chances = chances.gather(-1, order)
+    below = chances.cumsum(-1)
+    # Of a convex, piecewise linear function every line bounds gamma from above, and one is met.
+    lines = target.clamp_min(0).unsqueeze(-1) + (chances * values).cumsum(-1)
+    lines = torch.where(below > 0, lines / torch.where(below > 0, below, 1.0), math.inf)
+    gamma = lines.amin(-1)
+    return torch.where(target > 0, gamma, gamma.detach())
 
 
 def lemma_bound(
-    world: World, f: Tensor, epsilon: float | Tensor, *, constant: float = 1.0, sharp: bool = False
+    world: World, f: Tensor, epsilon: float | Tensor, *, constant: float = 1.0
 ) -> Tensor:
     """The right side of Lemma 5.1 (hinge loss), gamma L_{gamma,sup}^mu(f) + epsilon. Returns [...].
 
     gamma is that of `margin`.
     """
-    gamma = margin(concentration(world, f), epsilon, constant=constant, sharp=sharp)
+    gamma = margin(concentration(world, f), epsilon, constant=constant)
     return margin_loss(world, f, gamma) + epsilon
 
 
@@ -192,21 +178,11 @@ def needed_share(
     return needed / torch.where(proved < 1e-9, math.nan, proved)
 
 
-def guarantee(
-    world: World,
-    f: Tensor,
-    price: Tensor | float,
-    *,
-    epsilons: Tensor | None = None,
-    sharp: bool = False,
-) -> Tensor:
-    """Corollary 5.1.1 without Gen_M, at its best epsilon. Returns [...].
+def guarantee(world: World, f: Tensor, price: Tensor | float, *, epsilons: Tensor) -> Tensor:
+    """Corollary 5.1.1 without Gen_M, at the best of `epsilons` [n]. Returns [...].
 
     It is the minimum over epsilon of gamma L_{gamma,sup}^mu(f) + epsilon, plus price = beta s(f).
-    epsilons: [n] to choose from, by default 40 from 1e-6 to 10.
     """
-    if epsilons is None:
-        epsilons = torch.logspace(-6, 1, 40, dtype=f.dtype, device=f.device)
     c = concentration(world, f)
-    sides = [margin_loss(world, f, margin(c, each, sharp=sharp)) + each for each in epsilons]
+    sides = [margin_loss(world, f, margin(c, each)) + each for each in epsilons]
     return torch.stack(sides).amin(0) + price

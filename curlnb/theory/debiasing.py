@@ -19,7 +19,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
-_STEP, _TAIL = 0.3, 34.0
+from curlnb.theory.vector_losses import expected_log
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,8 @@ def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
 
     Anchors are drawn as (class, point), so that A is at most C P. embedding: [P, d] unit vectors;
     D: [C, P] distribution of each class over the points. ValueError where a row is not of unit
-    length, or shapes do not fit.
+    length.
     """
-    if D.shape[-1] != len(embedding) or len(D) < 2:
-        raise ValueError(
-            f"D {tuple(D.shape)} and embedding {tuple(embedding.shape)} do not fit: use [C >= 2, "
-            "P] and [P, d]"
-        )
     norms = embedding.norm(dim=1)
     if not torch.allclose(norms, torch.ones_like(norms), atol=1e-6):
         raise ValueError(
@@ -83,31 +78,16 @@ def sampled_loss(
     """E log(1 + scale sum_i e^{(s_i - s+)/t}) for independent negatives, exactly. Returns a scalar.
 
     x+ ~ p_x^+. draws: pairs (distribution [A, P], number of draws); (seen.marginal, N) is the
-    biased loss, (seen.minus, N) the unbiased one, and scale = Q/N the paper's weighting. log(1 + a)
-    is the integral of (1 - e^{-a u}) e^{-u} du/u, in which the draws factorise, so that the cost
-    does not depend on their number; in log u the trapezoidal rule is exact to about 1e-13.
-    ValueError without any draw.
+    biased loss, (seen.minus, N) the unbiased one, and scale = Q/N the paper's weighting. The cost
+    does not depend on the numbers (`vector_losses.expected_log`). ValueError without any draw.
     """
-    count = sum(number for _, number in draws)
-    if count < 1 or any(number < 0 for _, number in draws):
-        raise ValueError(
-            f"draws of {[number for _, number in draws]} negatives: use at least one in all, none "
-            "of them negative"
-        )
-    relative = seen.similarity.unsqueeze(-2) - seen.similarity.unsqueeze(-1)  # [A, x+, x-]
-    z = relative / temperature + math.log(scale)
-    lowest = -_TAIL - math.log(count) - max(0.0, float(z.max()))
-    nodes = torch.arange(lowest, math.log(_TAIL) + _STEP, _STEP, dtype=z.dtype, device=z.device)
-    total = torch.zeros_like(seen.similarity)
-    for node in nodes:  # one after another: a table for all of them would be [A, P, nodes, P]
-        absorbed = -torch.expm1(-(node + z).clamp_max(6).exp())
-        log_kept = torch.zeros(())
-        for p, number in draws:
-            if number:
-                missing = (absorbed * p.unsqueeze(-2)).sum(-1).clamp_max(1.0)
-                log_kept = log_kept + number * torch.log1p(-missing)
-        total = total - torch.expm1(log_kept) * torch.exp(-node.exp())
-    return _STEP * (seen.weight.unsqueeze(-1) * seen.plus * total).sum()
+    total = torch.zeros_like(seen.weight.sum())
+    for a, similarity in enumerate(seen.similarity):  # together they would be [A, P, nodes, P]
+        relative = similarity - similarity.unsqueeze(-1)  # [x+, x-]
+        z = relative / temperature + math.log(scale)
+        loss = expected_log(z, [(p[a], number) for p, number in draws])
+        total = total + seen.weight[a] * (seen.plus[a] * loss).sum()
+    return total
 
 
 def limit_loss(
@@ -122,21 +102,6 @@ def limit_loss(
     mean = (p.log() + scores).logsumexp(-1, keepdim=True)
     losses = torch.nn.functional.softplus(math.log(Q) + mean - scores)
     return (seen.weight.unsqueeze(-1) * seen.plus * losses).sum()
-
-
-def eq9_terms(seen: AnchorDistributions, N: int, temperature: float) -> Tensor:
-    """The N + 1 signed terms of chuang2020, Eq. 9, whose sum is the unbiased loss. Returns [N + 1].
-
-    The k-th has k negatives from p+ and N - k from p. The terms grow like ((1 + tau+)/(1 - tau+))^N
-    and cancel.
-    """
-    tau = seen.tau_plus
-    terms = []
-    for k in range(N + 1):
-        weight = math.comb(N, k) * (-tau) ** k / (1 - tau) ** N
-        draws = [(seen.plus, k), (seen.marginal, N - k)]
-        terms.append(weight * sampled_loss(seen, draws, temperature))
-    return torch.stack(terms)
 
 
 class Lemma1(NamedTuple):
@@ -178,11 +143,8 @@ def theorem3_bound(
     (Popoviciu).
     """
     factor = math.exp(1.5) * math.sqrt(math.pi / 2) if printed else math.expm1(2 / temperature) / 2
-    return factor / (1 - tau_plus) * (_inverse_root(N) + tau_plus * _inverse_root(M))
-
-
-def _inverse_root(n: int | None) -> float:
-    return 0.0 if n is None else 1 / math.sqrt(n)
+    of_negatives, of_positives = (1 / math.sqrt(n or math.inf) for n in (N, M))
+    return factor / (1 - tau_plus) * (of_negatives + tau_plus * of_positives)
 
 
 class EstimateError(NamedTuple):
@@ -190,7 +152,6 @@ class EstimateError(NamedTuple):
 
     bias: float  # L_debiased^{N,M} - its limit: what Theorem 3 bounds
     absolute: float  # mean absolute deviation of the loss from its limit: what the proof bounds
-    floored: float  # chance that g is at its floor
 
 
 def two_level_error(
@@ -215,16 +176,15 @@ def two_level_error(
     marginal = tau_plus * plus + (1 - tau_plus) * minus
     means_u, p_u = _binomial_mean(N, marginal, high, low)
     means_v, p_v = _binomial_mean(M, plus, high, low)
-    raw = (means_u[:, None] - tau_plus * means_v[None, :]) / (1 - tau_plus)
-    floor = math.exp(-1 / temperature)
-    g, chance = np.maximum(raw, floor), p_u[:, None] * p_v[None, :]
+    raw = (means_u[:, None] - tau_plus * means_v) / (1 - tau_plus)
+    g, chance = np.maximum(raw, math.exp(-1 / temperature)), p_u[:, None] * p_v
     true = minus * high + (1 - minus) * low
     bias = absolute = 0.0
     for positive, weight in ((high, plus), (low, 1 - plus)):
         difference = np.log((positive + Q * g) / (positive + Q * true))
         bias += weight * float((chance * difference).sum())
         absolute += weight * float((chance * np.abs(difference)).sum())
-    return EstimateError(bias, absolute, float(chance[raw <= floor].sum()))
+    return EstimateError(bias, absolute)
 
 
 def _binomial_mean(
@@ -263,28 +223,21 @@ class Prior(NamedTuple):
     threshold: float
 
 
-def class_prior(
-    positive: Tensor, unlabelled: Tensor, *, delta: float = 0.1, gamma: float = 0.01
-) -> Prior:
+def class_prior(positive: Tensor, unlabelled: Tensor) -> Prior:
     """Estimate tau+ from scores of positive and of unlabelled pairs by best bin estimation.
 
     Source: Garg et al., NeurIPS 2021. For any threshold c, P_p[s > c] >= tau+ P_{p+}[s > c], so
     each ratio of the two is an upper bound of tau+, sharp where no true negative scores above c.
-    The threshold minimises the ratio plus (1 + gamma) times its deviation at confidence delta.
+    The threshold minimises the ratio plus 1.01 times its deviation at confidence 0.1.
     positive: [m], unlabelled: [n], larger for more similar pairs. An overestimate where p- reaches
-    as high as p+ does. ValueError if either is empty.
+    as high as p+ does.
     """
-    if len(positive) == 0 or len(unlabelled) == 0:
-        raise ValueError(
-            f"class_prior needs scores of both kinds, got {len(positive)} positive and "
-            f"{len(unlabelled)} unlabelled ones"
-        )
     positive, unlabelled = positive.double().sort().values, unlabelled.double().sort().values
     # share of scores >= c
-    above_p = 1 - torch.searchsorted(positive, positive, right=False).double() / len(positive)
-    above_u = 1 - torch.searchsorted(unlabelled, positive, right=False).double() / len(unlabelled)
+    above_p = 1 - torch.searchsorted(positive, positive).double() / len(positive)
+    above_u = 1 - torch.searchsorted(unlabelled, positive).double() / len(unlabelled)
     deviation = sum(
-        math.sqrt(math.log(4 / delta) / (2 * len(scores))) for scores in (unlabelled, positive)
+        math.sqrt(math.log(4 / 0.1) / (2 * len(scores))) for scores in (unlabelled, positive)
     )
-    best = int(((above_u + (1 + gamma) * deviation) / above_p).argmin())
+    best = int(((above_u + 1.01 * deviation) / above_p).argmin())
     return Prior(min(1.0, float(above_u[best] / above_p[best])), float(positive[best]))

@@ -270,41 +270,47 @@ def empirical_pair_losses(
     return PairLosses(shares, torch.stack(rows), torch.stack(mean_rows))
 
 
-def linear_classifier_loss(
-    world: World, f: Tensor, kind: str, tasks: str = "proportional"
-) -> float:
+def linear_classifier_loss(world: World, f: Tensor, kind: str) -> float:
     """L_sup(f): the loss of the best linear classifier, averaged over binary tasks, for one world.
 
     Source: arora2019, Eq. 4 and Definition 2.2. The infimum is found by linear programming (hinge)
     or L-BFGS (logistic, to about 1e-6; it may lie at infinity).
     """
-    points = f.detach().cpu().double().numpy()
-    D = world.D.detach().cpu().double().numpy()
-    weights = task_weights(world.rho.detach(), tasks).cpu().numpy()
-    total = 0.0
-    for c, e in zip(*np.triu_indices(len(D), k=1), strict=True):
-        mass = np.concatenate([D[c], D[e]]) / 2
-        # a binary classifier is one direction w, right where w.f > 0
-        signed = np.concatenate([points, -points])
-        total += 2 * weights[c, e] * _best_direction(signed[mass > 0], mass[mass > 0], kind)
-    return float(total)
+    check_kind(kind)
+    points, D, weights = (
+        each.detach().cpu().double().numpy() for each in (f, world.D, task_weights(world.rho))
+    )
+    best = best_direction if kind == "hinge" else best_softmax
+    pairs = zip(*np.triu_indices(len(D), k=1), strict=True)
+    total = sum(2 * weights[c, e] * best(points, D[[c, e]] / 2) for c, e in pairs)
+    return float(total) if kind == "hinge" else float(total) / math.log(2)
 
 
-def _best_direction(points: np.ndarray, mass: np.ndarray, kind: str) -> float:
-    """inf over w of sum_i mass_i l(w.points_i)."""
-    n, d = points.shape
-    if kind == "hinge":  # minimise mass.slack with slack >= 0 and slack >= 1 - w.points
-        bounds = [(None, None)] * d + [(0, None)] * n
-        constraint = np.hstack([-points, -np.eye(n)])
-        cost = np.concatenate([np.zeros(d), mass])
-        return float(linprog(cost, A_ub=constraint, b_ub=-np.ones(n), bounds=bounds).fun)
+def best_direction(points: np.ndarray, mass: np.ndarray) -> float:
+    """inf over w of the hinge loss sum_x mass[0, x] l(w.x) + mass[1, x] l(-w.x)."""
+    used = mass.ravel() > 0
+    signed, cost = np.concatenate([points, -points])[used], mass.ravel()[used]
+    n, d = signed.shape
+    # minimise mass.slack with slack >= 0 and slack >= 1 - w.points
+    bounds = [(None, None)] * d + [(0, None)] * n
+    constraint = np.hstack([-signed, -np.eye(n)])
+    cost = np.concatenate([np.zeros(d), cost])
+    return float(linprog(cost, A_ub=constraint, b_ub=-np.ones(n), bounds=bounds).fun)
 
-    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
-        margins = torch.tensor(points @ w)
-        slope = -torch.sigmoid(-margins).numpy() / math.log(2)
-        return float(mass @ loss(margins, kind).numpy()), (mass * slope) @ points
 
-    found = minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B", options={"gtol": 1e-9})
+def best_softmax(points: np.ndarray, mass: np.ndarray) -> float:
+    """inf over W of sum_{c, x} mass[c, x] (-log softmax(W x)_c)."""
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = flat.reshape(len(mass), -1) @ points.T  # [K, P]
+        top = logits.max(0)
+        log_sum = top + np.log(np.exp(logits - top).sum(0))
+        slope = np.exp(logits - log_sum) * mass.sum(0) - mass
+        return float((mass * (log_sum - logits)).sum()), (slope @ points).ravel()
+
+    start = mass @ points / mass.sum(1, keepdims=True)
+    options = {"maxiter": 2000, "gtol": 1e-8, "ftol": 1e-14}
+    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=options)
     return float(found.fun)
 
 
@@ -317,7 +323,6 @@ class SearchResult(NamedTuple):
     value: float
     world: World
     f: Tensor  # [P, d]
-    history: Tensor  # [steps, restarts], the objective along every ascent
 
 
 def search(
@@ -352,7 +357,6 @@ def search(
     moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
     for parameter in parameters:
         parameter.requires_grad_()
-    history = torch.empty(steps, restarts, dtype=torch.float64, device=generator.device)
     best, best_world, best_f = -math.inf, None, None
     for step in range(steps):
         world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
@@ -360,7 +364,6 @@ def search(
         if radius is not None:
             f = table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
         value = objective(world, f)
-        history[step] = value.detach()
         ranked = value.detach().nan_to_num(-math.inf, -math.inf, -math.inf)
         top = int(ranked.argmax())
         if float(ranked[top]) > best:
@@ -382,4 +385,4 @@ def search(
         raise ValueError(
             "the objective was not finite at any step: give one that is finite on a random world"
         )
-    return SearchResult(best, best_world, best_f, history)
+    return SearchResult(best, best_world, best_f)

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import World, check_kind, check_representation
+from curlnb.losses import debiased
+from curlnb.theory.finite_worlds import World, best_softmax, check_kind, check_representation
 
 _NEVER = -1e30  # the logarithm of 0, as a number that has a gradient
-MOST_TASKS = 5000
 
 
 # arora2019, Lemma A.2
@@ -51,7 +49,7 @@ class GeneralizationBound(NamedTuple):
 
     @property
     def total(self) -> float:
-        return self.complexity + self.deviation + self.hoeffding
+        return sum(self)
 
 
 def generalization_bound(
@@ -72,48 +70,17 @@ def generalization_bound(
     rademacher: R_S(F) over the (k + 2) M points of S and all d coordinates, as a sum (Eq. 16).
     samples: M. radius: R. delta in (0, 1), else ValueError.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
     eta, largest = loss_constants(kind, radius, k)
     complexity = 2 * math.sqrt(2) * math.sqrt(6 * k) * eta * radius * rademacher / samples
-    deviation = 3 * largest * math.sqrt(math.log(4 / delta) / (2 * samples))
-    hoeffding = largest * math.sqrt(math.log(2 / delta) / (2 * samples))
-    return GeneralizationBound(complexity, deviation, hoeffding)
+    return GeneralizationBound(complexity, *(largest * each for each in _tails(samples, delta)))
 
 
-def rademacher_average(
-    supremum: Callable[[Tensor], Tensor],
-    points: int,
-    dim: int,
-    *,
-    generator: torch.Generator,
-    draws: int = 1000,
-) -> tuple[float, float]:
-    """R_S(F) = E_sigma sup_f <sigma, f|S>, a sum over points and coordinates.
-
-    Source: arora2019, Section 4.1; it is not divided by the number of points. supremum: signs
-    [draws, points, dim] -> [draws], the largest inner product that a member of F reaches. Returns
-    the Monte Carlo estimate and its standard error.
-    """
-    shape = (draws, points, dim)
-    bits = torch.randint(0, 2, shape, generator=generator, device=generator.device)
-    values = supremum(2 * bits.double() - 1)
-    return float(values.mean()), float(values.std() / math.sqrt(draws))
-
-
-def linear_supremum(
-    inputs: Tensor, norm: str = "frobenius", radius: float = 1.0
-) -> Callable[[Tensor], Tensor]:
-    """The supremum for linear maps x -> W x with ||W|| <= radius, in closed form.
-
-    It is the dual norm of sum_j sigma_j x_j^T. inputs: [points, p]. norm: "frobenius" (self-dual)
-    or "spectral" (its dual is the nuclear norm), else ValueError. With dim = 1 both are the class G
-    = {w.f : ||w|| <= 1} of the remark R_S(F) <= d R_S(G).
-    """
-    if norm not in ("frobenius", "spectral"):
-        raise ValueError(f"norm {norm!r} is unknown: use 'frobenius' or 'spectral'")
-    dual = "fro" if norm == "frobenius" else "nuc"
-    return lambda signs: radius * torch.linalg.matrix_norm(signs.mT @ inputs.to(signs), ord=dual)
+def _tails(samples: int, delta: float) -> tuple[float, float]:
+    """3 sqrt(log(4/delta) / 2M) and sqrt(log(2/delta) / 2M)."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
+    deviation, hoeffding = (math.sqrt(math.log(n / delta) / (2 * samples)) for n in (4, 2))
+    return 3 * deviation, hoeffding
 
 
 # chuang2020, Lemma 4
@@ -127,7 +94,7 @@ def negative_mean(
     Returns [..., P, C]. tau_plus=None: over p_x^-, the other classes in proportion to rho. A number
     in [0, 1): the limit of Eq. 16 with this prior for every class, max{(E_p - tau+ E_{p+}) / tau-,
     floor}: the true mean where each rho_c is tau_plus, and the marginal's mean, with all its bias,
-    at 0. ValueError for tau_plus out of range.
+    at 0.
     """
     check_representation(world, f)
     log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
@@ -139,12 +106,8 @@ def negative_mean(
         own = torch.eye(classes, dtype=torch.bool, device=f.device)
         # [..., c, c']
         others = torch.where(own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes))
-        shares = others - others.logsumexp(-1, keepdim=True)
-        return torch.logsumexp(by_class.unsqueeze(-2) + shares.unsqueeze(-3), -1)
-    if not 0 <= tau_plus < 1:
-        raise ValueError(
-            f"tau_plus is {tau_plus}: a class prior lies in [0, 1); None takes each class's own"
-        )
+        shares = others.log_softmax(-1).unsqueeze(-3)
+        return torch.logsumexp(by_class.unsqueeze(-2) + shares, -1)
     marginal = torch.logsumexp(by_class + log_rho.unsqueeze(-2), -1, keepdim=True)
     mean = (marginal.exp() - tau_plus * by_class.exp()) / (1 - tau_plus)
     return mean.clamp_min(max(floor, 1e-300)).log()
@@ -156,10 +119,8 @@ def debiased_loss(
     """The debiased loss of infinitely many samples, E log(1 + N g(x) e^{-f(x).f(x+)}), [...].
 
     g is that of `negative_mean`. With tau_plus=None it is Lemma 4's right side, and Lemma 2's limit
-    of the unbiased loss. N > 0: the weight of the negatives, else ValueError.
+    of the unbiased loss. N > 0: the weight of the negatives.
     """
-    if not N > 0:
-        raise ValueError(f"N is {N}: the weight of the negatives is positive")
     g = negative_mean(world, f, tau_plus=tau_plus, floor=floor)  # [..., x, c]
     exponent = math.log(N) + g.mT.unsqueeze(-1) - (f @ f.mT).unsqueeze(-3)  # [..., c, x, x+]
     table = torch.logaddexp(exponent, torch.zeros_like(exponent))  # softplus would round above 20
@@ -169,19 +130,14 @@ def debiased_loss(
 def _tasks(classes: int, K: int) -> Tensor:
     if not 2 <= K <= classes:
         raise ValueError(f"K is {K}: a task has from 2 to all {classes} classes")
-    if math.comb(classes, K) > MOST_TASKS:
-        raise ValueError(
-            f"{math.comb(classes, K):,} tasks of {K} among {classes} classes: at most "
-            f"{MOST_TASKS:,} are enumerated"
-        )
     return torch.tensor(list(itertools.combinations(range(classes), K)))
 
 
 def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
     """L_Sup^mu: softmax cross-entropy of the mean classifier over all tasks of K classes. -> [...].
 
-    Tasks are equally likely, and so are the classes within a task. ValueError for K outside 2..C
-    and for more than 5,000 tasks.
+    Tasks are equally likely, and so are the classes within a task. ValueError for K outside
+    2..C.
     """
     check_representation(world, f)
     tasks = _tasks(world.D.shape[-2], K).to(f.device)
@@ -198,23 +154,7 @@ def softmax_classifier_loss(world: World, f: Tensor, K: int) -> float:
     check_representation(world, f)
     points, D = f.detach().cpu().double().numpy(), world.D.detach().cpu().double().numpy()
     tasks = _tasks(len(D), K).numpy()
-    return float(np.mean([_best_softmax(points, D[task] / K) for task in tasks]))
-
-
-def _best_softmax(points: np.ndarray, mass: np.ndarray) -> float:
-    """inf over W of sum_{c, x} mass[c, x] (-log softmax(W x)_c)."""
-
-    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = flat.reshape(len(mass), -1) @ points.T  # [K, P]
-        top = logits.max(0)
-        log_sum = top + np.log(np.exp(logits - top).sum(0))
-        slope = np.exp(logits - log_sum) * mass.sum(0) - mass
-        return float((mass * (log_sum - logits)).sum()), (slope @ points).ravel()
-
-    start = mass @ points / mass.sum(1, keepdims=True)
-    options = {"maxiter": 2000, "gtol": 1e-8, "ftol": 1e-14}
-    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=options)
-    return float(found.fun)
+    return float(np.mean([best_softmax(points, D[task] / K) for task in tasks]))
 
 
 def lemma4_factor(rho: Tensor, N: float, K: int) -> float:
@@ -228,12 +168,10 @@ def lemma4_factor(rho: Tensor, N: float, K: int) -> float:
     / (C rho_c).
     """
     classes = len(rho)
-    worst = 0.0
-    for c in range(classes):
-        least = float(torch.cat([rho[:c], rho[c + 1 :]]).min())
-        k = (1 - float(rho[c])) / ((classes - 1) * least)
-        worst = max(worst, max(1.0, k * (K - 1) / N) / (classes * float(rho[c])))
-    return worst
+    own = torch.eye(classes, dtype=torch.bool, device=rho.device)
+    least = torch.where(own, math.inf, rho).amin(-1)  # [C], of the other classes
+    k = (1 - rho) / ((classes - 1) * least)
+    return float(((k * (K - 1) / N).clamp_min(1) / (classes * rho)).max())
 
 
 def geometric(classes: int, ratio: float) -> Tensor:
@@ -276,14 +214,6 @@ class Terms(NamedTuple):
         return sum(self)
 
 
-def printed_lambda(N: int, M: int, tau_plus: float) -> float:
-    """lambda = sqrt((M/N + 1)/tau-^2 + tau+^2 (N/M + 1)) of Theorem 5.
-
-    The same as sqrt((N + M) (1/(N tau-^2) + tau+^2/M)).
-    """
-    return math.sqrt((M / N + 1) / (1 - tau_plus) ** 2 + tau_plus**2 * (N / M + 1))
-
-
 def printed_B(N: int, tau_plus: float) -> float:
     """B = log N (1/tau- + tau+) of Theorem 5: 0 at N = 1."""
     return math.log(N) * (1 / (1 - tau_plus) + tau_plus)
@@ -294,11 +224,13 @@ def printed_terms(
 ) -> Terms:
     """The four quantities inside the O() of Theorem 5, without their factors.
 
-    The paper does not state the factors, so the sum bounds nothing. rademacher: R_S(F), over the (N
+    The paper does not state the factors, so the sum bounds nothing. lambda = sqrt((M/N + 1)/tau-^2 +
+    tau+^2 (N/M + 1)) is sqrt((N + M) (1/(N tau-^2) + tau+^2/M)). rademacher: R_S(F), over the (N
     + M + 2) T points and all coordinates, as a sum (Eq. 26).
     """
     deviation = printed_B(N, tau_plus) * math.sqrt(math.log(1 / delta) / T)
-    complexity = printed_lambda(N, M, tau_plus) * rademacher / T
+    lambda_ = math.sqrt((M / N + 1) / (1 - tau_plus) ** 2 + tau_plus**2 * (N / M + 1))
+    complexity = lambda_ * rademacher / T
     negatives = 1 / ((1 - tau_plus) * math.sqrt(N))
     positives = tau_plus / ((1 - tau_plus) * math.sqrt(M))
     return Terms(negatives, positives, complexity, deviation)
@@ -347,13 +279,9 @@ def derived_terms(
     contraction, L of `lipschitz`, and (3 sqrt(log(4/delta)/2T) + sqrt(log(2/delta)/2T)) times the
     range of the loss. ValueError for delta outside (0, 1).
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}: it must lie between 0 and 1")
     factor = math.expm1(2 / temperature) / (2 * (1 - tau_plus))
     low, high = loss_range(N, tau_plus, temperature)
-    deviation = (high - low) * (
-        3 * math.sqrt(math.log(4 / delta) / (2 * T)) + math.sqrt(math.log(2 / delta) / (2 * T))
-    )
+    deviation = (high - low) * sum(_tails(T, delta))
     complexity = 2 * math.sqrt(2) * lipschitz(N, M, tau_plus, temperature) * rademacher / T
     return Terms(factor / math.sqrt(N), factor * tau_plus / math.sqrt(M), complexity, deviation)
 
@@ -371,11 +299,8 @@ def tuple_loss(
 ) -> Tensor:
     """The loss of one sample of Theorem 5's S (Eq. 16 and 21), from its embedded points.
 
-    x, positive: [..., d]; u: [..., N, d]; v: [..., M, d]. Returns [...].
+    x, positive: [n, d]; u: [n, N, d]; v: [n, M, d]; unit vectors. Returns [n].
     """
-    s_pos = (x * positive).sum(-1) / temperature
-    u_mean, v_mean = (
-        (x.unsqueeze(-2) * other).sum(-1).div(temperature).exp().mean(-1) for other in (u, v)
-    )
-    g = ((u_mean - tau_plus * v_mean) / (1 - tau_plus)).clamp_min(math.exp(-1 / temperature))
-    return torch.log1p(u.shape[-2] * g * (-s_pos).exp())
+    s_pos = (x * positive).sum(-1)
+    s_u, s_v = ((x.unsqueeze(-2) * other).sum(-1) for other in (u, v))
+    return debiased(s_pos, s_u, extra_pos=s_v, tau_plus=tau_plus, temperature=temperature)

@@ -22,7 +22,6 @@ from torch import Tensor
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import (
     World,
-    check_kind,
     check_representation,
     intraclass_deviation,
 )
@@ -56,15 +55,6 @@ class Collisions(NamedTuple):
         return symmetric[-1]
 
     @property
-    def tau_k(self) -> Tensor:
-        return 1 - self.none
-
-    @property
-    def tau_all(self) -> Tensor:
-        """tau', the chance that every negative is of the anchor's class."""
-        return 1 - self.partial
-
-    @property
     def alpha(self) -> Tensor:
         return self.partial / self.none
 
@@ -72,13 +62,9 @@ class Collisions(NamedTuple):
     def beta(self) -> Tensor:
         return self.k * self.tau / self.none
 
-    @property
-    def eta(self) -> Tensor:
-        return 1 / self.none
-
 
 def collisions(rho: Tensor, k: int) -> Collisions:
-    """The chances tau_k, tau' and p in closed form, with alpha, beta and eta. rho: [..., C].
+    """The chances tau_k, tau' and p in closed form, with alpha and beta. rho: [..., C].
 
     Source: arora2019, Theorem B.1 and Lemma B.2. 1 - tau_k = sum_c rho_c (1 - rho_c)^k, 1 - tau' =
     sum_c rho_c (1 - rho_c^k); for p see `Collisions.distinct`. ValueError for k < 1.
@@ -105,57 +91,36 @@ class TaskDistribution:
         """|T|, [2^C]."""
         return self.members.sum(-1)
 
-    @property
-    def probability(self) -> Tensor:
-        """The distribution over tasks, script D (or D'), [..., 2^C]."""
-        return self.joint.sum(-1) / self.joint.sum((-2, -1)).unsqueeze(-1)
+    def mean(self, losses: Tensor) -> Tensor:
+        """Script L_sup of Section 6.1, E_T[mean of losses(T, c) over the c in T], [...].
 
-    @property
-    def anchor(self) -> Tensor:
-        """rho+(T) or rho'+(T): the distribution of c+ given T and the condition, [..., 2^C, C].
-
-        nan for a T that cannot occur.
+        losses: [..., 2^C, C] from `task_losses`.
         """
-        return self.joint / self.joint.sum(-1, keepdim=True)
+        return self._average(self.joint.sum(-1), losses)
 
-    def uniform(self) -> Tensor:
-        """Uniform D_T, [2^C, C]; 0 for the empty set."""
-        return self.members.to(self.joint) / self.size.clamp_min(1).unsqueeze(-1)
-
-    def mean(self, losses: Tensor, D_T: Tensor | None = None) -> Tensor:
-        """Script L_sup of Section 6.1: E_T sum_c D_T(c) losses(T, c), [...].
-
-        losses: [..., 2^C, C] from `task_losses`. D_T: by default uniform.
-        """
-        return (self.probability * self._task_means(losses, D_T)).sum(-1)
-
-    def distinct(self, losses: Tensor, D_T: Tensor | None = None, *, k: int) -> Tensor:
+    def distinct(self, losses: Tensor, *, k: int) -> Tensor:
         """L_sup of Definition 2.2: the mean over tasks of k + 1 distinct classes."""
-        weights = self.joint.sum(-1) * (self.size == k + 1)
-        return (weights * self._task_means(losses, D_T)).sum(-1) / weights.sum(-1)
+        return self._average(self.joint.sum(-1) * (self.size == k + 1), losses)
 
-    def lowered(self, losses: Tensor, D_T: Tensor | None = None) -> Tensor:
-        """The left side of Theorem B.1, E_T[rho+_min(T) / p_max(T) sum_c D_T(c) losses(T, c)].
+    def lowered(self, losses: Tensor) -> Tensor:
+        """The left side of Theorem B.1, E_T[rho+_min(T) / p_max(T) sum_c D_T(c) losses(T, c)], [...].
 
-        Returns [...]. Uniform D_T makes it largest.
+        D_T is uniform over T, which makes it largest: D_T(c) / p_max is at most 1, and here 1.
         """
-        D_T = self.uniform() if D_T is None else D_T
-        least = torch.where(self.members, self.joint, math.inf).amin(-1)
-        terms = least[..., 1:] / D_T.amax(-1)[..., 1:] * self._task_means(losses, D_T)[..., 1:]
-        return terms.sum(-1) / self.joint.sum((-2, -1))  # without the empty set
+        least = torch.where(self.members, self.joint, math.inf).amin(-1)[..., 1:]
+        terms = least * losses.sum(-1)[..., 1:]  # without the empty set
+        return terms.sum(-1) / self.joint.sum((-2, -1))
 
-    def raised(self, losses: Tensor, D_T: Tensor | None = None) -> Tensor:
-        """The right side of Eq. 37 without gamma(f), [...].
+    def raised(self, losses: Tensor) -> Tensor:
+        """The right side of Eq. 37 without gamma(f), with uniform D_T, [...].
 
         It is E_T[rho'+_max(T) / p_min(T) sum_c D_T(c) losses(T, c)].
         """
-        D_T = self.uniform() if D_T is None else D_T
-        smallest = torch.where(self.members, D_T, math.inf).amin(-1)
-        terms = self.joint.amax(-1) / smallest * self._task_means(losses, D_T)
-        return terms.sum(-1) / self.joint.sum((-2, -1))
+        return (self.joint.amax(-1) * losses.sum(-1)).sum(-1) / self.joint.sum((-2, -1))
 
-    def _task_means(self, losses: Tensor, D_T: Tensor | None) -> Tensor:
-        return ((self.uniform() if D_T is None else D_T) * losses).sum(-1)
+    def _average(self, weights: Tensor, losses: Tensor) -> Tensor:
+        means = losses.sum(-1) / self.size.clamp_min(1)
+        return (weights * means).sum(-1) / weights.sum(-1)
 
 
 def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDistribution:
@@ -229,15 +194,11 @@ def different_class(world: World, f: Tensor, kind: str, k: int) -> Tensor:
     """
     weighted = world.rho.unsqueeze(-1) * world.D
     others = weighted.sum(-2, keepdim=True) - weighted  # [..., C, P], summed over c' != c
-    return _by_anchor(world, f, kind, k, others.clamp_min(0)) / collisions(world.rho, k).partial
-
-
-def same_class(world: World, f: Tensor, kind: str, k: int) -> Tensor:
-    """The loss of the collided negatives alone, tau_k E[l({..}_{i in I+}) | I+ not empty], [...].
-
-    Source: arora2019, the second term of Eq. 31.
-    """
-    return _by_anchor(world, f, kind, k, world.rho.unsqueeze(-1) * world.D)
+    # what a class's row lacks to 1 is the chance that a negative is absent
+    negatives = others.clamp_min(0)[..., None, None, :]
+    inner = expected_loss(_contrasts(world, f).unsqueeze(-4), negatives, k, kind)  # [..., c, x, x+]
+    mean = torch.einsum("...c,...cx,...cp,...cxp->...", world.rho, world.D, world.D, inner)
+    return mean / collisions(world.rho, k).partial
 
 
 def collision_floor(rho: Tensor, kind: str, k: int) -> Tensor:
@@ -261,14 +222,13 @@ class Sides:
     f: Tensor
     kind: str
     k: int
-    D_T: Tensor | None
     constant: float  # c'
 
     @functools.cached_property
     def left(self) -> Tensor:
         """E_T[rho+_min / p_max L_sup^mu(T, f)]."""
         losses = task_losses(self.world, self.f, self.kind)
-        return task_distribution(self.world.rho, self.k).lowered(losses, self.D_T)
+        return task_distribution(self.world.rho, self.k).lowered(losses)
 
     @functools.cached_property
     def middle(self) -> Tensor:
@@ -287,25 +247,16 @@ class Sides:
 
 
 def theorem_b1(
-    world: World,
-    f: Tensor,
-    kind: str,
-    k: int,
-    *,
-    D_T: Tensor | None = None,
-    constant: float | None = None,
+    world: World, f: Tensor, kind: str, k: int, *, constant: float | None = None
 ) -> Sides:
     """The sides of arora2019, Theorem B.1, and Eq. 26 between them.
 
-    D_T: [2^C, C] distribution within each task, by default uniform, for which the left side is
-    largest. constant: c'; by default sqrt 2 for the hinge and sqrt 2 / ln 2 for the logistic loss,
-    as the proof of Lemma A.1 yields. ValueError for k < 1, an unknown kind or an f that does not
-    fit.
+    constant: c'; by default sqrt 2 for the hinge and sqrt 2 / ln 2 for the logistic loss, as the
+    proof of Lemma A.1 yields. ValueError for k < 1, an unknown kind or, when a side is asked for,
+    an f that does not fit.
     """
-    check_kind(kind)
     check_negatives(k)
-    check_representation(world, f)
-    return Sides(world, f, kind, k, D_T, collision_constant(kind) if constant is None else constant)
+    return Sides(world, f, kind, k, collision_constant(kind) if constant is None else constant)
 
 
 # Blocks
@@ -318,9 +269,7 @@ def expected_block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) 
     2" are b = 1). Enumerates the binom(P + b - 1, b) multisets of points; ValueError beyond 5000 of
     them.
     """
-    counts = multisets(world.D.shape[-1], b).to(world.D)  # [n, P]
-    ways = torch.exp(math.lgamma(b + 1) - torch.lgamma(counts + 1).sum(-1))
-    chance = ways * (world.D.unsqueeze(-2) ** counts).prod(-1)  # [..., C, n]
+    counts, chance = multisets(world.D, b)  # [n, P], [..., C, n]
     scores = (f @ f.mT) @ (counts / b).mT  # [..., x, n]
     z = scores.unsqueeze(-2) - scores.unsqueeze(-1)  # [..., x, n+, n-]
     negative = (world.rho.unsqueeze(-2) @ chance).squeeze(-2)[..., None, None, :]
@@ -335,13 +284,3 @@ def _contrasts(world: World, f: Tensor) -> Tensor:
     check_representation(world, f)
     similarity = f @ f.mT
     return similarity.unsqueeze(-2) - similarity.unsqueeze(-1)  # [..., x, x+, x-]
-
-
-def _by_anchor(world: World, f: Tensor, kind: str, k: int, negatives: Tensor) -> Tensor:
-    """E over c+, x, x+ and k negatives whose distribution depends on the class c+.
-
-    negatives: [..., C, P]; what a class's row lacks to 1 is the chance that a negative is absent.
-    """
-    contrasts, negatives = _contrasts(world, f).unsqueeze(-4), negatives[..., :, None, None, :]
-    inner = expected_loss(contrasts, negatives, k, kind)  # [..., c, x, x+]
-    return torch.einsum("...c,...cx,...cp,...cxp->...", world.rho, world.D, world.D, inner)

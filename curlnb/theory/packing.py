@@ -50,10 +50,8 @@ def tammes_distance(classes: int) -> float:
 def nearest_squared(v: Tensor) -> Tensor:
     """The squared distance to the nearest other class, min_{c' != c} ||v_c - v_c'||^2, for each c.
 
-    v: [..., C, d] unit vectors. Returns [..., C]. ValueError for C < 2.
+    v: [..., C >= 2, d] unit vectors. Returns [..., C].
     """
-    if v.shape[-2] < 2:
-        raise ValueError(f"{v.shape[-2]} vector has no neighbour: use 2 or more")
     own = torch.eye(v.shape[-2], dtype=torch.bool, device=v.device)
     return (2 - 2 * (v @ v.mT).masked_fill(own, -1).amax(-1)).clamp_min(0)
 
@@ -88,7 +86,9 @@ def maximise(
     weights, n = rho.double().numpy(), C * d
     anchor, other = np.nonzero(~np.eye(C, dtype=bool))
     rows, classes = np.arange(len(anchor)), np.arange(C)
-    gradient = np.concatenate([np.zeros(n), -np.full(C, 1 / C) if least else -weights])
+    # with `least` there is one radius, the first
+    bounded = 0 * anchor if least else anchor
+    gradient = np.concatenate([np.zeros(n), np.where(classes == 0, -1.0, 0) if least else -weights])
 
     def radii(v: np.ndarray) -> np.ndarray:
         return (2 - 2 * (v @ v.T - 3 * np.eye(C)).max(1)).clip(0)
@@ -98,25 +98,22 @@ def maximise(
 
     def slack(z: np.ndarray) -> np.ndarray:
         v = vectors(z)
-        return 2 - 2 * (v[anchor] * v[other]).sum(1) - z[n:][anchor if not least else 0]
+        return 2 - 2 * (v[anchor] * v[other]).sum(1) - z[n:][bounded]
 
     def slack_gradient(z: np.ndarray) -> np.ndarray:
-        v, jacobian = vectors(z), np.zeros((len(anchor), n + C))
-        for axis in range(d):
-            jacobian[rows, anchor * d + axis] -= 2 * v[other, axis]
-            jacobian[rows, other * d + axis] -= 2 * v[anchor, axis]
-        jacobian[rows, n + (anchor if not least else 0 * anchor)] -= 1
-        return jacobian
+        v, by_v, by_r = vectors(z), np.zeros((len(anchor), C, d)), np.zeros((len(anchor), C))
+        by_v[rows, anchor], by_v[rows, other], by_r[rows, bounded] = (
+            -2 * v[other],
+            -2 * v[anchor],
+            -1,
+        )
+        return np.hstack([by_v.reshape(-1, n), by_r])
 
     def norm_gradient(z: np.ndarray) -> np.ndarray:
-        jacobian = np.zeros((C, n + C))
-        for axis in range(d):
-            jacobian[classes, classes * d + axis] = 2 * vectors(z)[:, axis]
-        return jacobian
+        by_v = np.zeros((C, C, d))
+        by_v[classes, classes] = 2 * vectors(z)
+        return np.hstack([by_v.reshape(C, n), np.zeros((C, C))])
 
-    if least:
-        gradient = np.zeros(n + C)
-        gradient[n] = -1
     constraints = [
         {"type": "ineq", "fun": slack, "jac": slack_gradient},
         {"type": "eq", "fun": lambda z: (vectors(z) ** 2).sum(1) - 1, "jac": norm_gradient},
@@ -145,12 +142,12 @@ def maximise(
     return Packing(torch.from_numpy(best[1]), best[0], np.sort(reached)[::-1])
 
 
-def worst_loss(world: LabelledWorld, f: Tensor, t: float = 1.0, beta: float = math.inf) -> Tensor:
-    """L_inf(f, q_beta^-) = -E s+/t + E log E_{q_beta^-} e^{s/t} (Eq. 6). Returns [...].
+def worst_loss(world: LabelledWorld, f: Tensor, *, beta: float = math.inf) -> Tensor:
+    """L_inf(f, q_beta^-) = -E s+ + E log E_{q_beta^-} e^s, Eq. 6 at t = 1. Returns [...].
 
     At beta = inf it is L*_inf(f). f: [..., P, d] unit vectors.
     """
-    u = f @ f.mT / t
+    u = f @ f.mT
     return (world.p * (hardest_mean(world, u, beta) - (world.positives * u).sum(-1))).sum(-1)
 
 
@@ -160,18 +157,12 @@ def alignment(world: LabelledWorld, f: Tensor) -> Tensor:
 
 
 def descend(
-    world: LabelledWorld,
-    d: int,
-    *,
-    starts: int,
-    steps: int,
-    generator: torch.Generator,
-    hardest: float = 3e4,
+    world: LabelledWorld, d: int, *, starts: int, steps: int, generator: torch.Generator
 ) -> Tensor:
     """Minimise L*_inf over free embeddings of the points (t = 1) by Adam, `starts` at once.
 
     Returns f [starts, P, d], best first. The hardest negative is a kink; Proposition 3 smooths it:
-    beta grows geometrically from 3 to `hardest` while the step shrinks.
+    beta grows geometrically from 3 to 30,000 while the step shrinks.
     """
     shape = (starts, len(world.p), d)
     z = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
@@ -181,7 +172,7 @@ def descend(
         for group in optimiser.param_groups:
             group["lr"] = 0.1 * 10 ** (-4.2 * done)
         optimiser.zero_grad()
-        worst_loss(world, normalize(z, dim=-1), beta=3 * (hardest / 3) ** done).sum().backward()
+        worst_loss(world, normalize(z, dim=-1), beta=3 * 1e4**done).sum().backward()
         optimiser.step()
     f = normalize(z.detach(), dim=-1)
     return f[worst_loss(world, f).argsort()]
@@ -201,9 +192,7 @@ def medoids(world: LabelledWorld, f: Tensor) -> Tensor:
     return f[distance.expand(others.shape).masked_fill(others, math.inf).argmin(1)]
 
 
-def nearest_neighbour_error(
-    world: LabelledWorld, f: Tensor, v: Tensor, *, tolerance: float = 1e-12
-) -> float:
+def nearest_neighbour_error(world: LabelledWorld, f: Tensor, v: Tensor) -> float:
     """P(argmin_c ||f(x) - v_c|| is not h(x)), with ties counted as errors.
 
     The paper lets them be "broken arbitrarily". f: [P, d], v: [C, d] in label order.
@@ -211,7 +200,7 @@ def nearest_neighbour_error(
     own = (world.labels[:, None] == world.labels.unique()).double()  # [P, C]
     score = f @ v.T
     mine = (score * own).sum(1)
-    return float((world.p * ((score - 10 * own).amax(1) >= mine - tolerance)).sum())
+    return float((world.p * ((score - 10 * own).amax(1) >= mine - 1e-12)).sum())
 
 
 class Bounds(NamedTuple):
@@ -229,11 +218,8 @@ def theorem_5(excess: float, xi: float, classes: float, t: float = 1.0) -> Bound
 
     excess: eps >= 0. xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t.
     classes: |C|, or 1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A
-    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps. ValueError for negative excess
-    or xi.
+    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps.
     """
-    if excess < 0 or xi < 0:
-        raise ValueError(f"the excess risk and xi are at least 0, not {excess} and {xi}")
     room = xi**2 - 2 * classes * (1 + 1 / t) * math.sqrt(excess)
     more = xi**2 - 2 * classes / t * math.sqrt(excess) if excess <= 1 / (4 * t**2) else -1.0
     printed = 8 * excess / room**2 if room else math.inf
@@ -264,8 +250,7 @@ def positive_spread(world: LabelledWorld, f: Tensor, t: float, beta: float) -> S
     f: [P, d] unit vectors, which are scaled.
     """
     u = f @ f.mT / t**2
-    log_q = (beta * u + world.p.log()).masked_fill(~world.same, -math.inf)
-    q = (log_q - log_q.logsumexp(-1, keepdim=True)).exp()
+    q = (beta * u + world.p.log()).masked_fill(~world.same, -math.inf).softmax(-1)
     mean, square = (q * u.exp()).sum(-1), (q * (2 * u).exp()).sum(-1)
     within = (world.p * (square - mean**2)).sum()
     variance = (world.p * square).sum() - (world.p * mean).sum() ** 2

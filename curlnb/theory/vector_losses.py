@@ -7,6 +7,7 @@ everything is differentiable.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import torch
@@ -37,8 +38,7 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
     is absent; with all k absent the loss is 0. The shapes are broadcast. Returns [...].
 
     Hinge: the largest of k draws has distribution function F^k. Logistic: where the k draws have
-    few outcomes, a sum over them; else ln(1 + a) is the integral of (1 - e^(-at)) e^-t dt/t, in
-    which the draws factorise; in ln t the trapezoidal rule with step 0.3 is exact to about 1e-14.
+    few outcomes, a sum over them; else `expected_log`.
     """
     check_kind(kind)
     check_negatives(k)
@@ -53,12 +53,26 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
         return (weights * (1 + z).clamp_min(0)).sum(-1)
     if math.comb(z.shape[-1] + k, k) <= _FEW_OUTCOMES:
         return _summed_logistic(z, p, k)
-    lowest = -_TAIL - math.log(k) - max(0.0, float(z.detach().max()))
+    return expected_log(z, [(p, k)]) / math.log(2)
+
+
+def expected_log(z: Tensor, draws: Sequence[tuple[Tensor, int]]) -> Tensor:
+    """E ln(1 + sum_i e^z_i) over independent draws, exact to about 1e-14 times their number, [...].
+
+    z: [..., n] values; draws: pairs (probabilities [..., n], number of draws). ln(1 + a) is the
+    integral of (1 - e^(-at)) e^-t dt/t, in which the draws factorise, so that the cost does not
+    depend on their number; in ln t it is taken by the trapezoidal rule. ValueError without a draw.
+    """
+    count = sum(number for _, number in draws)
+    check_negatives(count)
+    lowest = -_TAIL - math.log(count) - max(0.0, float(z.detach().max()))
     u = torch.arange(lowest, math.log(_TAIL) + _STEP, _STEP, dtype=z.dtype, device=z.device)  # ln t
     # [..., nodes, n], beyond e^6 it is 1
     absorbed = -torch.expm1(-(u.unsqueeze(-1) + z.unsqueeze(-2)).clamp_max(6).exp())
-    missing = (p.unsqueeze(-2) * absorbed).sum(-1)  # 1 - E e^(-at), [..., nodes]
-    return ((1 - (1 - missing) ** k) * torch.exp(-u.exp())).sum(-1) * (_STEP / math.log(2))
+    kept = torch.ones_like(u)  # E e^(-at), [..., nodes]
+    for p, number in draws:
+        kept = kept * (1 - (p.unsqueeze(-2) * absorbed).sum(-1)) ** number
+    return ((1 - kept) * torch.exp(-u.exp())).sum(-1) * _STEP
 
 
 def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
@@ -66,23 +80,29 @@ def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
 
     z, p: as in `expected_loss`.
     """
-    counts = multisets(z.shape[-1] + 1, k).to(z)  # [m, n + 1], the last for absent draws
-    ways = torch.exp(math.lgamma(k + 1) - torch.lgamma(counts + 1).sum(-1))
-    chances = torch.cat([p, (1 - p.sum(-1, keepdim=True)).clamp_min(0)], -1)
+    absent = (1 - p.sum(-1, keepdim=True)).clamp_min(0)
+    counts, chances = multisets(torch.cat([p, absent], -1), k)  # [m, n + 1], [..., m]
     # [..., m], log 0 where a value was not drawn
     losses = vector_loss(z.unsqueeze(-2) + counts[:, :-1].log(), "logistic")
-    return (ways * (chances.unsqueeze(-2) ** counts).prod(-1) * losses).sum(-1)
+    return (chances * losses).sum(-1)
 
 
-def multisets(points: int, size: int) -> Tensor:
-    """Every way to draw `size` points with repetition and without order, as counts [n, points]."""
+def multisets(p: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Every way to draw `size` points with repetition and without order, and its probability.
+
+    p: [..., points]. Returns counts [n, points] and [..., n].
+    """
+    points = p.shape[-1]
     if size < 1 or math.comb(points + size - 1, size) > _MOST_MULTISETS:
         raise ValueError(
             f"b = {size} on {points} points: use b >= 1 with at most {_MOST_MULTISETS} multisets, "
             "binom(P + b - 1, b)"
         )
     chosen = torch.tensor(list(combinations_with_replacement(range(points), size)))
-    return torch.zeros(len(chosen), points).scatter_add(1, chosen, torch.ones(chosen.shape))
+    counts = torch.zeros(len(chosen), points).scatter_add(1, chosen, torch.ones(chosen.shape))
+    counts = counts.to(p)
+    ways = torch.exp(math.lgamma(size + 1) - torch.lgamma(counts + 1).sum(-1))
+    return counts, ways * (p.unsqueeze(-2) ** counts).prod(-1)
 
 
 def check_negatives(k: int) -> None:

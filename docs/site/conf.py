@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
 import course
 import pages
 from colab import repository
@@ -167,6 +169,9 @@ def _read(app, docname, source):
         return match[1] if (folder / match[2]).is_dir() else match[0]
 
     text = re.sub(r"<!-- (\w+) -->\n", lambda m: MADE.get(m[1], lambda: m[0])(), source[0])
+    if whole := app.config.whole:
+        listed = r"\.\. automodule:: curlnb\.(\S+)\n"
+        text = re.sub(listed, lambda m: m[0] if m[1] in whole else "", text)
     text = re.sub(r"(?<!!)\[([^\[\]]*)\]\(([\w./-]+)\)", linked, text)
     # Badges, which a page would fetch from elsewhere, become their words.
     source[0] = re.sub(r"\[?!\[([^\]]*)\]\(https?:[^)]*\)(?:\]\([^)]*\))?", r"\1", text)
@@ -271,7 +276,8 @@ def _safe_in_parallel(app, config):
 
 
 def setup(app):
-    app.add_config_value("whole", "", "env", str)  # for a trial: the notebooks that are shown whole
+    # for a trial: the notebooks that are shown whole and the modules that are shown at all
+    app.add_config_value("whole", "", "env", str)
     app.connect("config-inited", _safe_in_parallel)
     app.connect("builder-inited", _experiments_as_functions)
     app.connect("autodoc-process-docstring", _docstring)

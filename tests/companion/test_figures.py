@@ -10,46 +10,44 @@ from curlnb.companion import figures, figures_hcl
 from curlnb.companion.statistics import slope_per_doubling
 from curlnb.data.images import Dataset
 
+DATA = Dataset(
+    "toy",
+    "train",
+    torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
+    torch.tensor([0, 1, 0, 1]),
+    ("cat", "dog"),
+    "here",
+    stand_in=False,
+)
 
-def test_a_red_frame_marks_the_negatives_of_the_anchors_class():
-    pictures, labels = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
-    data = Dataset("made", "test", pictures, labels, ("cat", "dog"), "made", stand_in=False)
-    figure = figures_hcl.negatives_of_anchors(data, [0], {"hardest": [[2, 1]], "random": [[3, 1]]})
-    red = [axis.spines["left"].get_edgecolor() == to_rgba(figures.RED) for axis in figure.axes]
-    assert red == [
-        False,
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]  # the anchor and its negatives, row by row
+
+def red_frames(figure) -> list[bool]:
+    """Of all axes, row by row."""
     plt.close(figure)
+    red = to_rgba(figures.RED)
+    return [axis.spines["left"].get_edgecolor() == red for axis in figure.axes]
+
+
+def test_a_red_frame_marks_the_negatives_of_the_anchors_class_and_where_a_hit_is():
+    rows = {"hardest": [[2, 1]], "random": [[3, 1]]}
+    figure = figures_hcl.negatives_of_anchors(DATA, [0], rows)
+    assert red_frames(figure) == [False, True, False] + [False] * 3
+    rows = {"anchor": torch.tensor([0, 1, 2]), "negative": torch.tensor([1, 2, 3])}
+    figure = figures.image_triplets(DATA, rows, torch.tensor([False, True, False]))
+    assert red_frames(figure) == [False] * 4 + [True, False], "in the last row"
 
 
 def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
-    shares = {"a": [0.0, 0.25, 0.75, 0.0], "b": [0.5, 0.5, 0.0, 0.0]}
-    rows = [
-        {
-            "arm": arm,
-            "projections_same": x,
-            "projections_different": x[::-1],
-            "projections_overlap": 0.5,
-        }
-        for arm, x in shares.items()
-    ]
-    figure = figures_hcl.similarities_over(
-        pd.DataFrame(rows).set_index("arm"), [("a", "b")], 1, "made"
-    )
-    drawn = {
-        (patch.get_fill(), tuple(patch.get_data().values.tolist()))
-        for patch in figure.axes[0].patches
-    }
-    assert drawn == {
-        (fill, tuple(2 * x for x in y))
-        for fill, arm in ((True, "a"), (False, "b"))
-        for y in (shares[arm], shares[arm][::-1])
-    }
+    same = {"a": [0.0, 0.25, 0.75, 0.0], "b": [0.5, 0.5, 0.0, 0.0]}
+    runs = pd.DataFrame({"projections_same": same, "projections_overlap": dict(a=0.5, b=0.5)})
+    runs["projections_different"] = runs["projections_same"].map(lambda x: x[::-1])
+    figure = figures_hcl.similarities_over(runs, [("a", "b")], 1, "made")
+    patches = figure.axes[0].patches
+    drawn = [(patch.get_fill(), patch.get_data().values.tolist()) for patch in patches]
+    for fill, arm in ((True, "a"), (False, "b")):
+        for shares in (same[arm], same[arm][::-1]):
+            assert (fill, [2 * x for x in shares]) in drawn
+    assert len(drawn) == 4
     plt.close(figure)
 
 
@@ -67,28 +65,6 @@ def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     np.testing.assert_allclose(slopes, [-0.5, 2.0], rtol=1e-12)
     assert list(figures.changes_over_n(by_n[[62, 510]])) == ["from 62 to 510"]
     assert figures.changes_over_n(by_n[[62]]) == {}
-
-
-def test_a_red_frame_is_in_the_last_row_and_where_a_hit_is():
-    images = Dataset(
-        "toy",
-        "train",
-        torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
-        torch.arange(4),
-        ("a", "b", "c", "d"),
-        "here",
-        False,
-    )
-    rows = {"anchor": torch.tensor([0, 1, 2]), "negative": torch.tensor([1, 2, 3])}
-    figure = figures.image_triplets(images, rows, torch.tensor([False, True, False]))
-    framed = [
-        all(
-            to_rgba(spine.get_edgecolor()) == to_rgba(figures.RED) for spine in axis.spines.values()
-        )
-        for axis in figure.axes
-    ]
-    assert framed == [False] * 4 + [True, False]
-    plt.close(figure)
 
 
 def test_differences_are_said_with_their_sign_and_interval():

@@ -2,7 +2,7 @@
 
 import json
 import re
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from curlnb.companion import claims, report, typeset
 from curlnb.companion.claims import Claim
 from curlnb.companion.judgement import judged
 from curlnb.companion.ledger import frame, read, record
-from curlnb.companion.report import verdict_table, write_report
+from curlnb.companion.report import write_report
 from curlnb.runs import environment as runs_environment
 
 NOTEBOOK = "2_dcl/5.1_figure4_images"
@@ -31,34 +31,35 @@ def gain(id: str, **columns: object) -> Claim:
     return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
 
 
-TABLE = {
-    row.id: row
-    for row in [
-        Claim(
-            id="arora2019/lemma4.3",
-            kind="theorem",
-            claim="a bound",
-            where="Lemma 4.3",
-            statistic="largest ratio",
-            notebook=NOTEBOOK,
-        ),
-        gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", sd=3.0),
-        gain("chuang2020/fig4b"),
-        gain("chuang2020/lost"),
-        gain("chuang2020/open", effect=0.5),
-        gain("chuang2020/later"),
-        gain("chuang2020/code", kind="released code"),
-        gain("chuang2020/never", notebook="", unrun="the paper's data is private"),
-    ]
-}
+LEMMA = Claim(
+    id="arora2019/lemma4.3",
+    kind="theorem",
+    claim="a bound",
+    where="Lemma 4.3",
+    statistic="largest ratio",
+    notebook=NOTEBOOK,
+)
+ROWS = [
+    LEMMA,
+    gain("chuang2020/fig4a", unit="points", effect=4.26, effect_from="Figure 4a", sd=3.0),
+    gain("chuang2020/fig4b"),
+    gain("chuang2020/lost"),
+    gain("chuang2020/open", effect=0.5),
+    gain("chuang2020/later"),
+    gain("chuang2020/code", kind="released code"),
+    gain("chuang2020/never", notebook="", unrun="the paper's data is private"),
+]
+TABLE = {row.id: row for row in ROWS}
 GAIN = [2.3, 3.8, 2.7, 3.1, 2.9]
 
 COMMITTED = claims.table()
 
 
-@pytest.fixture(autouse=True)
-def small_table(monkeypatch) -> None:
-    monkeypatch.setattr(claims, "table", lambda: TABLE)
+@pytest.fixture(autouse=True, scope="module")
+def small_table():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "table", lambda: TABLE)
+        yield
 
 
 def measured(
@@ -88,48 +89,18 @@ def results(tmp_path: Path) -> Path:
     executed.write_text("{}")
     (folder / "logs").mkdir()
     (folder / "logs" / "hcl.log").write_text("Traceback")
-    status = {
-        NOTEBOOK: {"state": "done", "seconds": 398.0, "log": "", "error": ""},
-        "3_hcl/3_hard_sampling": {
-            "state": "timeout",
-            "seconds": 480.0,
-            "log": "logs/hcl.log",
-            "error": "over its limit of 480 s",
-        },
-    }
+    failed = {"state": "failed", "seconds": 480.0, "log": "logs/hcl.log", "error": "out of memory"}
+    status = {NOTEBOOK: {"state": "done", "seconds": 398.0}, "3_hcl/3_hard_sampling": failed}
     (folder / "status.json").write_text(json.dumps(status))
-    (folder / "provenance.json").write_text(
-        json.dumps(
-            {
-                "commit": "abc123",
-                "device": "cpu",
-                "versions": {"torch": "2.13"},
-                "total_seconds": 780,
-            }
-        )
-    )
+    about = {"commit": "abc123", "versions": {"torch": "2.13"}, "total_seconds": 780}
+    (folder / "provenance.json").write_text(json.dumps(about))
     return folder
 
 
 def text_of(page: str) -> str:
     """What a reader sees: without tags, scripts and styles, spaces collapsed."""
-    words: list[str] = []
-
-    class Reader(HTMLParser):
-        skipped = 0
-
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            self.skipped += tag in ("style", "script")
-
-        def handle_endtag(self, tag: str) -> None:
-            self.skipped -= tag in ("style", "script")
-
-        def handle_data(self, data: str) -> None:
-            if not self.skipped:
-                words.append(data)
-
-    Reader().feed(page)
-    return " ".join(" ".join(words).split())
+    text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return " ".join(unescape(text).split())
 
 
 def written(folder: Path, **options: object) -> str:
@@ -137,8 +108,14 @@ def written(folder: Path, **options: object) -> str:
     return write_report(folder, folder.parent / "reference", out, **options).read_text()  # type: ignore[arg-type]
 
 
-def test_page_shows_everything_ledger_first(tmp_path) -> None:
-    page = written(results(tmp_path))
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "HEADLINES", ("chuang2020/fig4a", "chuang2020/never"))
+        return written(results(tmp_path_factory.mktemp("page")))
+
+
+def test_page_shows_everything_and_needs_nothing_from_outside(page) -> None:
     text = text_of(page)
     for seen in (
         "+3.96 [+3.27, +4.65]",
@@ -155,33 +132,41 @@ def test_page_shows_everything_ledger_first(tmp_path) -> None:
         "done after 7 min",
     ):
         assert seen in text, seen
-    assert text.index("chuang2020/fig4a") < text.rindex("Where the numbers come from")
     assert f'href="notebooks/{NOTEBOOK}.ipynb"' in page  # as executed; others as committed
     assert re.search(r'href="[./\w-]*/notebooks/0_start_here.ipynb"', page)
+    assert not re.search(r'(?:src|href|url)\s*[=(]\s*["\']?(?:https?:)?//', page)
+    assert "default-src 'none'" in page  # and the browser holds it to that
 
 
-def test_kinds_and_scopes_are_counted_apart(tmp_path) -> None:
-    text = text_of(written(results(tmp_path)))
+def test_kinds_and_scopes_are_counted_apart(page) -> None:
+    text = text_of(page)
     assert "all 8 ✓ reproduced 2 ✗ contradicted 1 ? undecided 1 ✓ holds 1 – not run 3" in text
-    assert (
-        "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –" in text
-    )
+    own = "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –"
+    assert own in text
     assert "chance alone makes at most 0.1 of them wrong on average" in text
-    titles = [
+
+
+def test_it_stands_in_order(page) -> None:
+    """Failed notebooks with their log, headlines that lead to their rows, the ledger by paper and
+    kind, provenance.
+    """
+    text = text_of(page)
+    order = [
+        "3_hcl/3_hard_sampling , failed after 8 min: out of memory",
         "Arora et al. 2019 (CURL): theorems",
         "Chuang et al. 2020 (DCL): experiments",
         "Chuang et al. 2020 (DCL): the released code",
+        "This run commit abc123",
     ]
-    places = [text.index(title) for title in titles]
+    places = [text.index(words) for words in order]
     assert places == sorted(places)
-
-
-def test_failed_notebooks_come_first_with_their_log(tmp_path) -> None:
-    page = written(results(tmp_path))
-    text = text_of(page)
-    assert text.index("3_hcl/3_hard_sampling") < text.index("The ledger")
-    assert "timeout after 8 min: over its limit of 480 s" in text
     assert 'href="logs/hcl.log"' in page
+    heads = page[page.index('id="headlines"') : page.index('id="the-ledger"')]
+    assert "+3.96" in heads
+    assert "the paper&#39;s data is private" in heads
+    assert re.findall(r'href="#(chuang[^"]*)"', heads) == ["chuang2020/fig4a", "chuang2020/never"]
+    assert page.index('id="the-ledger"') < page.index('id="chuang2020/fig4a"')
+    assert set(report.HEADLINES) <= set(COMMITTED), "a headline claim is not in the table"
 
 
 def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None:
@@ -196,26 +181,23 @@ def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None
     (reference / "gpu" / "provenance.json").write_text(json.dumps({"device": "some GPU"}))
     text = text_of(written(folder))
     assert "Best evidence This run Reference" in text
-    own = text[text.index("what chuang2020/fig4a says") : text.index("what chuang2020/fig4b says")]
-    best, run, committed = (
-        own.index("+5.16 [+5.02, +5.30]"),
-        own.index("+3.96 [+3.27, +4.65]"),
-        own.index("+0.04 [-0.32, +0.40]".replace("-", "−")),
+
+    def in_order(id: str, *order: str) -> str:
+        row = text.partition(f"what {id} says")[2].partition("what chuang2020/")[0]
+        places = [row.index(words) for words in order]
+        assert places == sorted(places)
+        return row
+
+    row = in_order(
+        "chuang2020/fig4a",
+        "reproduced (paper's data, smaller training)",
+        "+5.16 [+5.02, +5.30]",
+        "gpu profile, on stl10",
+        "+3.96 [+3.27, +4.65]",
+        "+0.04 [−0.32, +0.40]",
     )
-    assert best < run < committed
-    assert (
-        own.index("reproduced (paper's data, smaller training)")
-        < best
-        < own.index("gpu profile, on stl10")
-        < run
-    )
-    assert own.count("differs from the best evidence") == 1  # the reference's: smaller than claimed
-    later = text[
-        text.index("what chuang2020/later says") : text.index("what chuang2020/never says")
-    ]
-    assert (
-        later.index("reproduced (stand-in)") < later.index("night profile") < later.index("not run")
-    )
+    assert row.count("differs from the best evidence") == 1  # the reference's: smaller than claimed
+    in_order("chuang2020/later", "reproduced (stand-in)", "night profile", "not run")
     assert "some GPU" in text
 
 
@@ -234,12 +216,6 @@ def test_words_from_results_stay_words(tmp_path) -> None:
     # claim, where, data, diagnostic, note, error and device, all of them as text
     assert text_of(page).count("alert('x')") == 7
     assert not re.search(r'(href|src)="(?!#|data:|[\w./%-]+")', page)
-
-
-def test_page_needs_nothing_from_outside(tmp_path) -> None:
-    page = written(results(tmp_path))
-    assert not re.search(r'(?:src|href|url)\s*[=(]\s*["\']?(?:https?:)?//', page)
-    assert "default-src 'none'" in page  # and the browser holds it to that
 
 
 def test_no_folder_at_all_shows_what_could_be_judged(tmp_path) -> None:
@@ -266,7 +242,6 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
     text = text_of(written(folder))
     assert text.index("Claims of your own") < text.index("what mine/beta-3 says")
     assert "experiment stand-in 1 1 1 – –" in text  # they are not counted among the papers'
-    assert "\nours" not in text
 
 
 def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> None:
@@ -283,32 +258,12 @@ def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> N
     assert "2,000 cases settings" not in text
 
 
-def test_terminal_table(tmp_path) -> None:
-    folder = results(tmp_path)
-    lines = verdict_table(read(folder / "claims.csv")).splitlines()
-    assert lines[0] == f"{'holds':43}  arora2019/lemma4.3  0.9981, 2,000 cases"
-    assert (
-        f"{'reproduced (stand-in)':43}  chuang2020/fig4a    +3.96 [+3.27, +4.65] points, n = 5"
-        in lines
-    )
-    counts, chance = (
-        "2 reproduced, 1 contradicted, 1 undecided, 1 holds, 1 not run",
-        "chance alone makes at most 0.1 of them wrong on average",
-    )
-    assert lines[-1] == f"{counts}; {chance}"
-    assert max(map(len, lines[:-1])) <= 100
-    assert verdict_table(read(folder / "absent.csv")) == "no claim has been judged"
-
-
-def test_headlines_come_first_and_lead_to_their_rows(tmp_path, monkeypatch) -> None:
-    assert set(report.HEADLINES) <= set(COMMITTED), "a headline claim is not in the table"
-    monkeypatch.setattr(report, "HEADLINES", ("chuang2020/fig4a", "chuang2020/never"))
-    page = written(results(tmp_path))
-    heads = page[page.index('id="headlines"') : page.index('id="the-ledger"')]
-    assert "+3.96" in heads
-    assert "the paper&#39;s data is private" in heads
-    assert re.findall(r'href="#(chuang[^"]*)"', heads) == ["chuang2020/fig4a", "chuang2020/never"]
-    assert page.index('id="the-ledger"') < page.index('id="chuang2020/fig4a"')
+def test_the_terminal_has_the_counts_in_a_line(tmp_path) -> None:
+    rows = read(results(tmp_path) / "claims.csv")
+    counts = "2 reproduced, 1 contradicted, 1 undecided, 1 holds, 1 not run"
+    chance = "chance alone makes at most 0.1 of them wrong on average"
+    assert report.verdicts(rows) == f"{counts}; {chance}"
+    assert report.verdicts(rows[:0]) == "no claim has been judged"
 
 
 def test_formulas_are_typeset_and_stay_text(tmp_path) -> None:

@@ -1,7 +1,5 @@
 """The batched augmentations against torchvision's and PIL's: same numbers, same distributions."""
 
-import itertools
-
 import pytest
 import torch
 from scipy import stats
@@ -98,40 +96,29 @@ def test_blur_agrees_with_torchvision():
     assert torch.equal(views[5], images[5])  # sigma 0 is no blur
 
 
-def test_a_whole_view_agrees_with_torchvision_and_within_grey_levels_with_pil():
-    """The recipe on smooth images of bytes; PIL, as in the released loader, rounds every step."""
+def test_a_whole_view_agrees_with_torchvision():
+    """The recipe on smooth images of bytes, each with its own parameters in its own order."""
     ramp = torch.linspace(0, 255, 48)
     red, green = torch.meshgrid(ramp, ramp, indexing="ij")
     images = torch.stack([red, green, (red - green).abs()]).to(torch.uint8).repeat(60, 1, 1, 1)
     drawn = augment.draw(60, 48, 48, generator(5))
-    views = augment.apply(images, drawn)
-    mean, std = (
-        torch.tensor(v)[:, None, None] for v in (augment.CIFAR10_MEAN, augment.CIFAR10_STD)
-    )
-    differences: dict[str, list[Tensor]] = {"tensor": [], "pil": []}
-    for i, image in enumerate(images):
-        for kind, view in (("tensor", image.float() / 255), ("pil", reference.to_pil_image(image))):
-            view = reference.resized_crop(
-                view, *drawn.crop[i].long().tolist(), size=[32, 32], antialias=True
-            )
-            view = reference.horizontal_flip(view) if drawn.flip[i] else view
-            for operation in drawn.order[i].tolist():
-                view = OPERATIONS[operation](view, drawn.factors[i, operation].item())
-            view = (
-                reference.rgb_to_grayscale(view, num_output_channels=3)
-                if drawn.grayscale[i]
-                else view
-            )
-            view = (
-                reference.gaussian_blur(view, [3, 3], [drawn.sigma[i].item()] * 2)
-                if drawn.sigma[i] > 0
-                else view
-            )
-            view = reference.to_dtype(reference.to_image(view), torch.float32, scale=True)
-            differences[kind].append((views[i] * std + mean - view).abs() * 255)
     assert len(drawn.order.unique(dim=0)) == 24
-    assert torch.stack(differences["tensor"]).max() < 0.02
-    assert torch.stack(differences["pil"]).mean() < 1.5
+    expected = []
+    for i, image in enumerate(images):
+        box = drawn.crop[i].long().tolist()
+        view = reference.resized_crop(image.float() / 255, *box, size=[32, 32], antialias=True)
+        if drawn.flip[i]:
+            view = reference.horizontal_flip(view)
+        for operation in drawn.order[i].tolist():
+            view = OPERATIONS[operation](view, drawn.factors[i, operation].item())
+        if drawn.grayscale[i]:
+            view = reference.rgb_to_grayscale(view, num_output_channels=3)
+        if drawn.sigma[i] > 0:
+            view = reference.gaussian_blur(view, [3, 3], [drawn.sigma[i].item()] * 2)
+        expected.append(view)
+    expected = reference.normalize(torch.stack(expected), augment.CIFAR10_MEAN, augment.CIFAR10_STD)
+    views = augment.apply(images, drawn)
+    torch.testing.assert_close(views, expected, atol=0.02 / 255 / min(augment.CIFAR10_STD), rtol=0)
 
 
 # Distributions: two-sample Kolmogorov-Smirnov tests against torchvision's own draws, at fixed
@@ -212,28 +199,13 @@ def test_probabilities_are_the_recipes_and_choices_are_independent():
     )
     assert stats.kstest(drawn.sigma[blurred].numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 1e-3
     both = jittered & blurred
-    columns = [
-        *drawn.crop.T,
-        drawn.crop[:, 2] * drawn.crop[:, 3],
-        drawn.flip,
-        *drawn.factors.T,
-        *drawn.order.T,
-        drawn.grayscale,
-        drawn.sigma,
-    ]
-    table = torch.stack([c[both].double() for c in columns])
-    correlation = torch.corrcoef(table)
-    # a box's fields, and an order's, depend on each other by nature
-    tied = [range(5), range(10, 14)]
-    for block in tied:
-        for i, j in itertools.product(block, block):
-            correlation[i, j] = 0
-    correlation.fill_diagonal_(0)
+    columns = [*drawn.crop.T, drawn.flip, *drawn.factors.T, *drawn.order.T, drawn.grayscale]
+    table = torch.stack([column[both].double() for column in (*columns, drawn.sigma)])
+    correlation = torch.corrcoef(table).fill_diagonal_(0)
+    correlation[:4, :4] = correlation[9:13, 9:13] = 0  # a box's fields, and an order's, are tied
     assert correlation.abs().max() < 4.5 / both.sum().sqrt()
-    whether = torch.corrcoef(
-        torch.stack([drawn.flip, jittered, drawn.grayscale, blurred]).double()
-    ).fill_diagonal_(0)
-    assert whether.abs().max() < 4.5 / n**0.5
+    choices = torch.stack([drawn.flip, jittered, drawn.grayscale, blurred]).double()
+    assert torch.corrcoef(choices).fill_diagonal_(0).abs().max() < 4.5 / n**0.5
 
 
 def test_a_generators_state_decides_the_views_and_nothing_else_is_touched():
@@ -247,7 +219,7 @@ def test_a_generators_state_decides_the_views_and_nothing_else_is_touched():
 
 
 @pytest.mark.parametrize(("shape", "size"), [((5, 3, 96, 96), 32), ((5, 1, 28, 28), 28)])
-def test_views_are_float32_normalised_and_in_range(shape, size):
+def test_views_are_float32_in_their_size_under_autocast_too(shape, size):
     images = noise(shape[0], *shape[2:], channels=shape[1])
     # training runs under it; the views must not lose grey levels
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -255,9 +227,6 @@ def test_views_are_float32_normalised_and_in_range(shape, size):
     assert torch.equal(views, augment.simclr(images, generator(13), size=size))
     assert views.shape == (shape[0], shape[1], size, size)
     assert views.dtype == torch.float32
-    mean, std = (augment.CIFAR10_MEAN, augment.CIFAR10_STD) if shape[1] == 3 else ((0.5,), (0.5,))
-    pixels = views * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]
-    assert ((pixels > -1e-5) & (pixels < 1 + 1e-5)).all()
 
 
 def test_operations_can_be_left_out():
@@ -291,19 +260,10 @@ def test_no_step_waits_for_the_device_or_depends_on_data():
     torch.testing.assert_close(graph(images, drawn), augment.apply(images, drawn))
 
 
-def test_normalise_gives_torchvisions_numbers():
-    images = noise(3)
-    expected = reference.normalize(images.float() / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
-    torch.testing.assert_close(
-        augment.normalise(images, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), expected
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: augment.simclr(noise(2).float(), generator()), "torch.uint8"),
-        (lambda: augment.simclr(noise(2)[0], generator()), r"shape \(3, 32, 32\)"),
         (lambda: augment.simclr(noise(2), generator(), blur_p=1.5), "blur_p is 1.5"),
         (lambda: augment.simclr(noise(2), generator(), scale=(0.5, 0.1)), "low <= high"),
         (

@@ -1,16 +1,16 @@
-"""Text sets are what they claim to be, and are read as they are written."""
+"""Text sets, books and tasks of sentences are what they claim to be, and are read as they are
+written; what only the user has is said so.
+"""
 
-import json
+import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from curlnb.data import catalogue, datasets, glove, texts, verified
+from curlnb.data import catalogue, datasets, glove, sentences, texts, verified
 from curlnb.data.datasets import DataError
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
-COMMITTED = {"wiki-mini": ("train", "dev", "test"), "imdb-mini": ("train", "test")}
 
 
 @pytest.fixture(autouse=True)
@@ -22,75 +22,74 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the committed sets
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize("name", ["wiki-mini", "imdb-mini"])
 def test_committed_texts_are_complete(name: str) -> None:
-    row = json.loads((CHECKOUT / "data" / "catalogue.json").read_text())[name]
-    assert tuple(row["splits"]) == COMMITTED[name]
+    entry = texts.entry_of(name)
     assert datasets.available(name) == "embedded"
-    for part, sentences in row["splits"].items():
+    for part, expected in entry.splits.items():
         data = datasets.load_text(name, part)
-        assert len(data) == sentences == len(data.starts) - 1
-        assert len(data.classes) == len(set(data.classes)) == row["articles"][part]
+        assert len(data) == expected == len(data.starts) - 1
+        assert len(data.classes) == len(set(data.classes)) == entry.articles[part]
         assert data.starts.diff().min() >= 1  # no empty sentence
         assert int(data.starts[-1]) == len(data.tokens)
         assert data.labels.diff().min() >= 0  # article by article
         assert data.labels.unique().numel() == len(data.classes)
-        assert data.tokens.min() >= 0
         assert data.tokens.max() < len(data.vocabulary) == len(data.vectors)
         assert (data.tokens == glove.UNKNOWN).float().mean() < 0.03
+        if name == "wiki-mini":  # by the paper's rules
+            each = {"train": 140, "dev": 20, "test": 40}[part]
+            assert data.labels.bincount().unique().tolist() == [each]
+            assert data.starts.diff().min() >= 4
+        else:
+            assert data.sentiment is not None
+            assert data.sentiment.bincount().diff().tolist() == [0]  # as many of each label
+            assert data.labels.bincount().min() >= (10 if part == "train" else 1)  # for blocks
 
 
-def test_wiki_mini_is_by_the_papers_rules() -> None:
-    data = {part: datasets.load_text("wiki-mini", part) for part in COMMITTED["wiki-mini"]}
-    assert {len(d.labels.bincount().unique()) for d in data.values()} == {1}
-    assert [int(d.labels.bincount()[0]) for d in data.values()] == [140, 20, 40]
-    assert data["train"].classes == data["dev"].classes == data["test"].classes
-    assert data["train"].stand_in
-    assert all(int(d.starts.diff().min()) >= 4 for d in data.values())
-    lines = [
-        line
-        for part in data
-        for line in verified.read(texts.entry_of("wiki-mini"), part).splitlines()
-        if not line.startswith("= ")
-    ]
-    assert len(lines) == 200 * len(data["train"].classes)
+def test_no_sentence_of_wiki_mini_is_in_two_splits() -> None:
+    entry = texts.entry_of("wiki-mini")
+    lines = [line for part in entry.splits for line in verified.read(entry, part).splitlines()]
+    rows = [line for line in lines if not line.startswith("= ")]
     # within an article no sentence comes twice; two articles may share one
-    assert len(set(lines)) > 0.999 * len(lines)
+    assert len(set(rows)) > 0.999 * len(rows)
 
 
-def test_imdb_mini_is_balanced_and_its_training_reviews_hold_blocks_of_ten() -> None:
-    train, test = (datasets.load_text("imdb-mini", part) for part in ("train", "test"))
-    for data, each in ((train, 750), (test, 500)):
-        assert data.sentiment.bincount().tolist() == [each, each]
-    assert train.labels.bincount().min() >= 10
+@pytest.mark.parametrize(("name", "classes"), [("MR", 2), ("CR", 2), ("SUBJ", 2), ("TREC", 6)])
+def test_committed_tasks_have_a_sentence_a_row_and_all_labels(name: str, classes: int) -> None:
+    for split, expected in texts.entry_of(name).splits.items():
+        data = sentences.load(name, split)
+        assert data.labels.tolist() == list(range(expected))
+        assert data.sentiment is not None
+        assert data.sentiment.unique().tolist() == list(range(classes))
+        assert (data.tokens == glove.UNKNOWN).float().mean() < 0.08
 
 
 def test_a_known_word_has_its_vector_and_an_unknown_one_none() -> None:
-    data = datasets.load_text("wiki-mini", "dev")
-    assert data.vectors[glove.UNKNOWN].eq(0).all()
-    the = data.vocabulary.index("the")
-    assert data.vectors[the, :3].tolist() == pytest.approx(
-        [0.418, 0.24968, -0.41242], abs=3e-4
-    )  # glove.6B.50d's first line
-    assert the == 1
+    words, vectors = glove.word_vectors("glove.6B.50d-mini")
+    assert vectors[glove.UNKNOWN].eq(0).all()
+    assert words[1] == "the"  # glove.6B.50d's first line
+    assert vectors[1, :3].tolist() == pytest.approx([0.418, 0.24968, -0.41242], abs=3e-4)
 
 
 # --- parts, absent sets, dry runs
 
 
 def test_of_classes_takes_articles_out() -> None:
-    data = datasets.load_text("wiki-mini", "dev")
+    data = datasets.synthetic_text("wiki-mini", "dev", articles=3, each=20)
     part = data.of_classes(torch.tensor([1]), "part")
     assert part.classes == data.classes[1:2]
     assert part.labels.tolist() == [0] * 20
     assert part.sentence(0) == data.sentence(20)
 
 
-def test_an_absent_set_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_sets_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     told = r"imdb \(train\) is not on .*: fetch it \(\d+ MB\) with .*datasets.fetch\('imdb'\)"
     with pytest.raises(DataError, match=told):
         datasets.load_text("imdb", "train")
+    told = "it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run `make data"
+    with pytest.raises(DataError, match=told):
+        datasets.load_text("MPQA", "train")
 
 
 def test_dry_runs_have_every_sets_form_without_its_data(
@@ -100,10 +99,10 @@ def test_dry_runs_have_every_sets_form_without_its_data(
     real = {name: datasets.text_digest(name) for name in catalogue.names("texts")}
     monkeypatch.setenv("CURLNB_DRY", "1")
     for name in catalogue.names("texts"):
-        part = next(iter(texts.entry_of(name).splits))
-        data = datasets.load_text(name, part)
-        assert data.vectors.shape[1] == (300 if "840B" in texts.entry_of(name).vectors else 50)
-        assert (data.sentiment is not None) == texts.entry_of(name).labelled
+        entry = texts.entry_of(name)
+        data = datasets.load_text(name, entry.parts[0])
+        assert data.vectors.shape[1] == (300 if "840B" in entry.vectors else 50)
+        assert (data.sentiment is not None) == entry.labelled
         assert datasets.text_digest(name) != real[name]
     assert len(set(real.values())) == len(real)
 
@@ -114,8 +113,28 @@ def test_holdout_divides_reviews_of_both_labels_alike() -> None:
     assert validation.sentiment is not None
     assert validation.sentiment.bincount().tolist() == [2, 2]
     assert sorted(fit.classes + validation.classes) == sorted(data.classes)
-    assert {fit.sentence(i) for i in range(len(fit))} | {
-        validation.sentence(i) for i in range(12)
-    } == {data.sentence(i) for i in range(60)}
-    with pytest.raises(DataError, match=r"fraction is 1\.5, but must lie between 0 and 1"):
-        datasets.text_holdout(data, 1.5, seed=0)
+    both = [part.sentence(i) for part in (fit, validation) for i in range(len(part))]
+    assert sorted(both) == sorted(data.sentence(i) for i in range(60))
+
+
+def test_a_supplied_set_is_read_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
+    with_small = replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS)
+    monkeypatch.setitem(catalogue.entries(), "bookcorpus", with_small)
+    (tmp_path / "books.txt").write_text("It rained.\nWe slept.\n")
+    datasets.fetch("bookcorpus", lambda line: None, tmp_path)
+    assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
+    books = tmp_path / "cache" / "bookcorpus" / "train.txt.gz"
+    books.write_bytes(gzip.compress(b"= book 1\nwe slept\n"))
+    with pytest.raises(DataError, match="it cannot be fetched"):  # no longer what was read in
+        sentences.load("bookcorpus", "train")
+
+
+def test_a_vocabulary_of_ones_own_is_the_most_frequent_words() -> None:
+    books = datasets.synthetic_text("books-mini", "train")
+    number, known = sentences.most_frequent(books, 50)
+    count = torch.bincount(books.tokens.long(), minlength=200)[1:]
+    assert len(known) == 51
+    assert known[1] == books.vocabulary[int(count.argmax()) + 1]
+    kept = number[books.tokens.long()] > 0
+    assert int(kept.sum()) == int(count.sort(descending=True).values[:50].sum())

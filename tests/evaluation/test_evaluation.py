@@ -8,13 +8,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from formulas import generator, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
 from torch.nn import functional as F
 
 from curlnb.evaluation import (
-    ProbeResult,
     accuracy,
     average_accuracy,
     class_ranks,
@@ -32,11 +37,7 @@ from curlnb.evaluation import (
 )
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def blobs(n: int, classes: int, d: int, spread: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+def blobs(n, classes, d, spread, seed=0):
     """Gaussian classes around fixed random centres: n samples of them, balanced."""
     centres = torch.randn(classes, d, generator=generator(99))
     labels = torch.arange(n) % classes
@@ -53,13 +54,13 @@ tied_scores = st.integers(2, 6).flatmap(
 )
 
 
-def unpack(samples: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+def unpack(samples):
     return torch.tensor([row for row, _ in samples]).float(), torch.tensor(
         [label for _, label in samples]
     )
 
 
-def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
+def brute_average(samples, k):
     """Every task of every sample; a tie counts 1 / (number tied for the first place)."""
     total = Fraction(0)
     for row, label in samples:
@@ -73,7 +74,7 @@ def brute_average(samples: list[tuple[list[int], int]], k: int) -> Fraction:
     return total / len(samples)
 
 
-def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
+def brute_top(samples, r):
     """Every order in which the classes can be named that respects their scores."""
     total = Fraction(0)
     for row, label in samples:
@@ -88,7 +89,7 @@ def brute_top(samples: list[tuple[list[int], int]], r: int) -> Fraction:
 
 class TestRankAccuracies:
     @given(tied_scores, st.data())
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=30)
     def test_average_accuracy_is_the_mean_over_all_tasks_ties_included(self, samples, data):
         k = data.draw(st.integers(2, len(samples[0][0])))
         assert average_accuracy(*unpack(samples), k) == pytest.approx(
@@ -96,12 +97,12 @@ class TestRankAccuracies:
         )
 
     @given(tied_scores, st.data())
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=20)
     def test_top_r_is_the_mean_over_all_ways_to_break_ties(self, samples, data):
         r = data.draw(st.integers(1, len(samples[0][0])))
         assert top_r(*unpack(samples), r) == pytest.approx(float(brute_top(samples, r)), abs=1e-14)
 
-    @pytest.mark.parametrize("k", [2, 3, 7, 20])
+    @pytest.mark.parametrize("k", [2, 7, 20])
     def test_a_constant_representation_scores_at_chance(self, k):
         """For all class sizes; the means must be equal to the last bit."""
         features, labels = (
@@ -123,7 +124,7 @@ class TestRankAccuracies:
         # and class 30 of the fourth sample ties with 20 further ones
         scores[3, 40:60] = scores[3, 30]
 
-        def solved(a: int, e: int) -> Fraction:
+        def solved(a, e):
             return Fraction(
                 math.comb(c - a, k) - math.comb(c - 1 - a - e, k), (e + 1) * math.comb(c - 1, k - 1)
             )
@@ -146,7 +147,7 @@ class TestRankAccuracies:
         means = torch.randint(-2, 3, (13, 4), generator=generator(1)).float()
         whole = class_ranks(features @ means.T, labels)
         assert int(whole[1].max()) > 0  # ties are among them
-        for chunk in (1, 13, 14, 130, 10_000):
+        for chunk in (1, 14, 10_000):
             monkeypatch.setattr(accuracy, "CHUNK", chunk)
             for again in (
                 class_ranks(features @ means.T, labels),
@@ -156,39 +157,26 @@ class TestRankAccuracies:
 
     def test_errors_name_what_would_be_right(self):
         scores, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
-        with pytest.raises(ValueError, match=r"k must lie in 2\.\.4.*got 5"):
+        with refused(r"k must lie in 2\.\.4.*got 5"):
             average_accuracy(scores, labels, 5)
-        with pytest.raises(ValueError, match=r"labels must lie in 0\.\.3.*got 0\.\.4"):
+        with refused(r"labels must lie in 0\.\.3.*got 0\.\.4"):
             top_r(scores, torch.tensor([0, 1, 4]), 1)
-        with pytest.raises(ValueError, match=r"got \[3, 4\] and \[2\]"):
-            top_r(scores, labels[:2], 1)
         for value in (math.nan, math.inf, -math.inf):
-            scores[1, 3] = (
-                # of a class that is not the true one: it must not count as beaten, nor as ahead
-                value
-            )
-            for call in (
-                lambda: average_accuracy(scores, labels, 2),
-                lambda: top_r(scores, labels, 1),
-            ):
-                with pytest.raises(ValueError, match="NaN or infinity"):
-                    call()
+            # of a class that is not the true one: it must not count as beaten, nor as ahead
+            scores[1, 3] = value
+            with refused("NaN or infinity"):
+                average_accuracy(scores, labels, 2)
 
 
 class TestMeanClassifier:
-    def test_by_hand(self):
-        features = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
-        assert torch.equal(
-            mean_classifier(features, torch.tensor([1, 1, 0]), 2),
-            torch.tensor([[0.0, 5.0], [2.0, 1.0]]),
-        )
-
     def test_mu_5_averages_five_distinct_samples_of_each_class(self):
         """With one-hot features a mean says which samples went into it.
 
         Five times 1/5 on its own class's samples.
         """
         labels = torch.arange(30) % 3
+        all_of_them = (F.one_hot(labels).T / 10).float()
+        assert torch.equal(mean_classifier(torch.eye(30), labels, 3), all_of_them)
         means = mean_classifier(torch.eye(30), labels, 3, per_class=5, generator=generator())
         for c, row in enumerate(means):
             assert set(labels[row > 0].tolist()) == {c}
@@ -202,24 +190,21 @@ class TestMeanClassifier:
 
         assert torch.equal(draw(3), draw(3))
         # each sample: one of ten, five drawn, weight 1/5 each
-        share = torch.stack([draw(seed) for seed in range(400)]).mean(0)
-        assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(400))
+        share = torch.stack([draw(seed) for seed in range(100)]).mean(0)
+        assert torch.allclose(share.sum(0), torch.full((20,), 0.1), atol=4 * 0.1 / math.sqrt(100))
 
     def test_errors(self):
         features, labels = torch.zeros(5, 2), torch.tensor([0, 0, 0, 1, 1])
-        with pytest.raises(ValueError, match="class 1 has 2 samples, 3 are needed"):
+        with refused("class 1 has 2 samples, 3 are needed"):
             mean_classifier(features, labels, 2, per_class=3, generator=generator())
-        with pytest.raises(ValueError, match="with a generator"):
+        with refused("with a generator"):
             mean_classifier(features, labels, 2, per_class=2)
 
 
 class TestKnn:
-    @pytest.mark.parametrize("k", [1, 5, 50])
-    @pytest.mark.parametrize("temperature", [0.07, None])
+    @pytest.mark.parametrize(("k", "temperature"), [(1, None), (5, None), (50, 0.07)])
     def test_is_scikit_learns(self, k, temperature):
         """On unit vectors with cosine distance 1 - s and the same weights."""
-        from sklearn.neighbors import KNeighborsClassifier
-
         (x, y), (x_test, y_test) = blobs(150, 5, 8, 1.5), blobs(80, 5, 8, 1.5, seed=1)
         x, x_test = x.double(), x_test.double()
         weights = (
@@ -237,40 +222,30 @@ class TestKnn:
 
     def test_small_temperatures_do_not_overflow(self):
         """exp(1 / 0.001) is infinite in any float: the limit is the nearest neighbour's vote."""
-        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(60, 5, 8, 1.5, seed=1)
-        assert knn(x, y, x_test, y_test, k=50, temperature=1e-6) == knn(x, y, x_test, y_test, k=1)
+        sets = *blobs(100, 5, 8, 1.5), *blobs(60, 5, 8, 1.5, seed=1)
+        assert knn(*sets, k=50, temperature=1e-6) == knn(*sets, k=1)
 
     def test_chunks_do_not_matter(self, monkeypatch):
-        (x, y), (x_test, y_test) = blobs(100, 5, 8, 1.5), blobs(61, 5, 8, 1.5, seed=1)
-        whole = knn(x, y, x_test, y_test, k=10)
+        sets = *blobs(100, 5, 8, 1.5), *blobs(61, 5, 8, 1.5, seed=1)
+        whole = knn(*sets, k=10)
         monkeypatch.setattr(accuracy, "CHUNK", 700)
-        assert knn(x, y, x_test, y_test, k=10) == whole
+        assert knn(*sets, k=10) == whole
 
     def test_errors(self):
         x, y = blobs(10, 2, 3, 1.0)
-        with pytest.raises(ValueError, match=r"k must lie in 1\.\.10.*got 200"):
+        with refused(r"k must lie in 1\.\.10.*got 200"):
             knn(x, y, x, y)
-        with pytest.raises(ValueError, match=r"labels must be integers, got torch.float32: take"):
+        with refused(r"labels must be integers, got torch.float32: take"):
             knn(x, y.float(), x, y, k=2)
-        with pytest.raises(ValueError, match=r"temperature must be positive.*got 0"):
+        with refused(r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
-        with pytest.raises(ValueError, match="diverged"):
-            knn(x, y, x * math.nan, y, k=2)
-        with pytest.raises(ValueError, match="labels must be numbered from 0, got -1"):
+        with refused("labels must be numbered from 0, got -1"):
             knn(x, y - 1, x, y, k=2)
-        with pytest.raises(
-            ValueError, match="1000000001 classes are far more than there are samples"
-        ):
-            knn(x, y.clone().index_fill_(0, torch.tensor([3]), 10**9), x, y, k=2)
 
 
 class TestLinearProbe:
     @pytest.mark.parametrize("classes", [2, 7])
     def test_is_scikit_learns_on_standardised_features(self, classes):
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
         (x, y), (x_test, y_test) = (
             blobs(300, classes, 12, 3.0),
             blobs(200, classes, 12, 3.0, seed=1),
@@ -302,28 +277,15 @@ class TestLinearProbe:
         assert dict(os.environ) == before
         assert torch.allclose(on_device, probes._logistic(x, y, 1.0, array_api=False)[0], atol=1e-3)
 
-    def test_a_dead_feature_is_harmless(self):
-        (x, y), (x_test, y_test) = blobs(200, 4, 6, 1.5), blobs(200, 4, 6, 1.5, seed=1)
-        dead = lambda z: torch.cat([z, torch.full((len(z), 1), 0.1)], dim=1)  # noqa: E731
-        assert linear_probe(dead(x), y, dead(x_test), y_test).accuracy == pytest.approx(
-            linear_probe(x, y, x_test, y_test).accuracy
-        )
-
-    @pytest.mark.parametrize(("n", "d", "spread"), [(60, 100, 6.0), (150, 6, 2.0), (60, 30, 3.0)])
+    @pytest.mark.parametrize(("n", "d", "spread"), [(60, 40, 6.0), (100, 6, 2.0)])
     def test_cross_validation_chooses_C_without_the_test_set(self, n, d, spread):
         """As scikit-learn's grid search; other test labels give the same choice."""
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.model_selection import GridSearchCV, PredefinedSplit
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
         (x, y), (x_test, y_test) = blobs(n, 3, d, spread), blobs(90, 3, d, spread, seed=1)
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         # every class has its share of each fold
         folds = PredefinedSplit(torch.arange(n).div(3, rounding_mode="floor").numpy() % 5)
-        theirs = GridSearchCV(
-            model, {"logisticregression__C": [10.0**p for p in range(-4, 3)]}, cv=folds
-        ).fit(x.double().numpy(), y.numpy())
+        grid = {"logisticregression__C": [10.0**p for p in range(-4, 3)]}
+        theirs = GridSearchCV(model, grid, cv=folds).fit(x.double().numpy(), y.numpy())
         chosen = linear_probe(x, y, x_test, y_test, C="cv")
         assert theirs.best_params_["logisticregression__C"] == chosen.C
         assert chosen.C == linear_probe(x, y, x_test, y_test.flip(0), C="cv").C
@@ -331,15 +293,15 @@ class TestLinearProbe:
 
     def test_errors(self):
         x, y = blobs(12, 3, 4, 1.0)
-        with pytest.raises(ValueError, match="class 2 is among the test labels"):
+        with refused("class 2 is among the test labels"):
             linear_probe(x[y < 2], y[y < 2], x, y)
-        with pytest.raises(ValueError, match="smallest has 4"):
+        with refused("smallest has 4"):
             linear_probe(x, y, x, y, C="cv")
-        with pytest.raises(ValueError, match="C must be a positive number"):
+        with refused("C must be a positive number"):
             linear_probe(x, y, x, y, C=0.0)
 
 
-def small_encoder() -> nn.Module:
+def small_encoder():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
@@ -347,7 +309,7 @@ def small_encoder() -> nn.Module:
         )
 
 
-def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def pictures(n, seed=0):
     """Stripes along one axis or the other, with noise: two classes."""
     labels = torch.arange(n) % 2
     stripes = 80.0 * (torch.arange(8) % 2).expand(8, 8)
@@ -357,11 +319,11 @@ def pictures(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     )[:, None], labels
 
 
-def scaled(images: Tensor) -> Tensor:
+def scaled(images):
     return images.float() / 255
 
 
-def noisy(images: Tensor, g: torch.Generator) -> Tensor:
+def noisy(images, g):
     return scaled(images) + 0.05 * torch.randn(images.shape, generator=g)
 
 
@@ -383,9 +345,7 @@ class TestExtractFeatures:
 
 
 class TestReleasedProbe:
-    def probe(
-        self, encoder: nn.Module, *, seed: int = 0, augment=noisy, **settings: int
-    ) -> ProbeResult:
+    def probe(self, encoder, *, seed=0, augment=noisy, **settings):
         options = {"epochs": 5, "batch": 32} | settings
         return released_probe(
             encoder,
@@ -445,7 +405,7 @@ class TestReleasedProbe:
         passes = []
 
         class Watched(nn.BatchNorm2d):
-            def forward(self, x: Tensor) -> Tensor:
+            def forward(self, x):
                 passes.append(
                     (
                         self.training,
@@ -473,7 +433,7 @@ class TestReleasedProbe:
         """
         calls = 0
 
-        def turns(images: Tensor, g: torch.Generator) -> Tensor:
+        def turns(images, g):
             nonlocal calls
             calls += 1
             return noisy(images if calls <= 9 else images.transpose(2, 3), g)
@@ -494,40 +454,35 @@ class TestReleasedProbe:
         assert torch.equal(torch.get_rng_state(), state)
 
     def test_errors(self):
-        with pytest.raises(ValueError, match="must be at least 1, got 0, 32, 96"):
+        with refused("must be at least 1, got 0, 32, 96"):
             self.probe(small_encoder(), epochs=0)
 
 
 class TestTrainedTasks:
     def test_seeded_and_near_the_exact_value_of_all_tasks(self):
-        """45 tasks can be taken all; 30 drawn ones must agree within four standard errors."""
-        (x, y), (x_test, y_test) = blobs(100, 10, 6, 1.5), blobs(200, 10, 6, 1.5, seed=1)
-        every, none = tr_accuracy(x, y, x_test, y_test, 2, tasks=45, generator=generator())
+        """15 tasks can be taken all; 12 drawn ones must agree within four standard errors."""
+        sets = *blobs(48, 6, 4, 1.5), *blobs(96, 6, 4, 1.5, seed=1)
+        every, none = tr_accuracy(*sets, 2, tasks=15, generator=generator())
         assert none == 0.0
-        drawn = tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
-        assert drawn == tr_accuracy(x, y, x_test, y_test, 2, tasks=30, generator=generator())
+        drawn = tr_accuracy(*sets, 2, tasks=12, generator=generator())
+        assert drawn == tr_accuracy(*sets, 2, tasks=12, generator=generator())
+        whole = (linear_probe(*sets).accuracy, 0.0)  # the one task of all classes
+        assert tr_accuracy(*sets, 6, generator=generator()) == whole
         assert 0 < drawn[1] < 0.05
         assert abs(drawn[0] - every) < 4 * drawn[1]
 
-    def test_the_task_of_all_classes_is_one_probe(self):
-        (x, y), (x_test, y_test) = blobs(100, 5, 6, 1.5), blobs(100, 5, 6, 1.5, seed=1)
-        assert tr_accuracy(x, y, x_test, y_test, 5, generator=generator()) == (
-            linear_probe(x, y, x_test, y_test).accuracy,
-            0.0,
-        )
-
     def test_errors(self):
         x, y = blobs(20, 4, 3, 1.0)
-        with pytest.raises(ValueError, match=r"k must lie in 2\.\.4.*got 5"):
+        with refused(r"k must lie in 2\.\.4.*got 5"):
             tr_accuracy(x, y, x, y, 5, generator=generator())
-        with pytest.raises(ValueError, match="the same classes"):
+        with refused("the same classes"):
             tr_accuracy(x, y, x[y > 0], y[y > 0], 2, generator=generator())
 
 
 class TestSvm:
     def test_errors(self):
         x, y = blobs(12, 3, 4, 1.0)
-        with pytest.raises(ValueError, match=r"outer must lie in 2\.\.4.*got 10"):
+        with refused(r"outer must lie in 2\.\.4.*got 10"):
             svm_cross_validation(x, y, generator=generator())
 
 
@@ -539,13 +494,11 @@ def test_what_has_diverged_is_refused_by_every_classifier(value):
         lambda: mean_classifier(x, y, 2),
         lambda: linear_classifier(x, y),
         lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
+        lambda: knn(x, y, x, y, k=2),
         lambda: svm_cross_validation(x, y, generator=generator(), outer=2, inner=2),
         lambda: sentence_tasks.cross_validated(x, y, count=4, inner=2),
-        lambda: sentence_tasks.train_test(x[:5], y[:5], x, y, count=2),
     ):
-        with pytest.raises(
-            ValueError, match=r"^features hold NaN or infinity: the representation has diverged$"
-        ):
+        with refused(r"^features hold NaN or infinity: the representation has diverged$"):
             call()
 
 
@@ -555,9 +508,6 @@ def test_arrays_are_refused_with_the_remedy():
         lambda: class_ranks(x, y),
         lambda: knn(x, y, x, y, k=2),
         lambda: mean_classifier(x, y, 2),
-        lambda: linear_classifier(x, y),
-        lambda: tr_accuracy(x, y, x, y, 2, generator=generator()),
-        lambda: svm_cross_validation(x, y, generator=generator(), outer=2),
     ):
-        with pytest.raises(ValueError, match=r"must be tensors, got ndarray.*torch\.as_tensor"):
+        with refused(r"must be tensors, got ndarray.*torch\.as_tensor"):
             call()

@@ -1,4 +1,6 @@
-"""Images: every objective runs, bad settings are named, a killed run resumes to the same bits."""
+"""Images: objectives by name, shared trainings, bad settings, a run resumes to the same bits."""
+
+import json
 
 import pytest
 import torch
@@ -6,102 +8,54 @@ from direct import Noise, execute, resumes
 
 from curlnb.experiments.images import SCALES, Contrast, objective_loss, simclr, surrogate
 from curlnb.experiments.objectives import scheduled
+from curlnb.experiments.representations import visualise
 from curlnb.losses import info_nce, pairwise, same_label_mask, subsample, unbiased
-from curlnb.runs.experiment import code_graphs
-from curlnb.runs.source import HERE
 from curlnb.runs.store import Store
-from curlnb.runs.sweep import sweep
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"objective": "biased", "negatives": 5},
-        {"objective": "unbiased", "negatives": 5},
-        {"objective": "debiased", "tau_plus": 0.1, "views": 3},
-        {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "positives": "true"},
-        {
-            "objective": "hard_corrected",
-            "tau_plus": 0.1,
-            "beta": 1.0,
-            "bn_groups": 2,
-            "released_probe": True,
-            "monitor_every": 1,
-        },
-    ],
-    ids=lambda p: p["objective"],
-)
-def test_every_objective_trains_and_is_measured(tmp_path, monkeypatch, parameters):
-    monkeypatch.setenv("CURLNB_DRY", "1")
-    metrics = execute(simclr, tmp_path, {"dataset": Noise()} | parameters)
-    assert all(0 <= metrics[name] <= 1 for name in ("knn", "linear", "clamped"))
-    assert ("linear_released" in metrics) == bool(parameters.get("released_probe"))
-    assert len(metrics.get("knn_curve", [])) == parameters.get("monitor_every", 0)
-
-
-def test_a_dry_sweep_takes_no_curve_from_a_run_that_ended_before_its_first_measurement(
-    tmp_path, monkeypatch
+def test_experiments_that_look_at_one_training_share_it_and_lemma_4_3_holds_at_every_scale(
+    tmp_path,
 ):
-    monkeypatch.setenv("CURLNB_DRY", "1")  # one epoch: nothing is measured that comes every fifth
-    monkeypatch.setattr("curlnb.runs.sweep._DRY_RUNS", {})
-    runs = sweep(
-        simclr,
-        [{"monitor_every": every} for every in (5, 1, 2)],
-        seeds=1,
-        store=Store(tmp_path),
-        dataset=Noise(),
-        epochs=20,
-    )
-    assert [isinstance(curve, list) for curve in runs["knn_curve"]] == [False, True, False]
-
-
-def test_lemma_4_3_holds_at_every_scale_of_trained_features_and_the_training_is_shared(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("CURLNB_DRY", "1")
-    store = Store(tmp_path)
-    store.run(simclr, {"dataset": Noise()}, 0)
-    trainings = list((tmp_path / "trained").glob("*.safetensors"))
-    metrics = store.run(surrogate, {"dataset": Noise()}, 0)["metrics"]
-    assert list((tmp_path / "trained").glob("*.safetensors")) == trainings
-    for kind in ("hinge", "logistic"):
-        assert len(metrics[f"L_un_{kind}"]) == len(SCALES)
-        bounds = [
-            (loss - metrics["tau"]) / (1 - metrics["tau"]) for loss in metrics[f"L_un_{kind}"]
-        ]
-        assert all(
-            side <= bound + 1e-4
-            for side, bound in zip(metrics[f"L_sup_mu_{kind}"], bounds, strict=True)
+    given = {"dataset": Noise(60), "batch": 16, "epochs": 2, "size": 16, "objective": "hard"}
+    given |= {"tau_plus": 0.1, "beta": 1.0}
+    plain, pictured, bounded = (
+        Store(tmp_path).run(experiment, given | more, 3)["metrics"]
+        for experiment, more in (
+            (simclr, {}),
+            (visualise, {"points": 40, "drawn": 20}),
+            (surrogate, {}),
         )
+    )
+    assert len(list((tmp_path / "trained").glob("*.safetensors"))) == 1
+    for name in ("knn", "linear", "loss", "clamped"):
+        assert pictured[name] == plain[name]
+    assert len(pictured["picture_tsne"]) == len(pictured["picture_points"]) == 40
+    assert len(json.dumps(pictured)) < 20_000
+    for kind in ("hinge", "logistic"):
+        loss, supervised = (
+            torch.tensor(bounded[f"{side}_{kind}"], dtype=torch.float64)
+            for side in ("L_un", "L_sup_mu")
+        )
+        assert len(loss) == len(SCALES)
+        assert (supervised <= (loss - bounded["tau"]) / (1 - bounded["tau"]) + 1e-4).all()
 
 
-def test_annealing_goes_from_beta_to_nothing_or_back_for_any_number_of_steps():
-    for steps in (1, 2, 7, 10, 400):
-        down = [scheduled(2.0, "down", at / steps) for at in range(steps)]
-        up = [scheduled(2.0, "up", at / steps) for at in range(steps)]
-        assert down[0] == 2.0
-        assert up[0] == 0.0
-        assert torch.allclose(torch.tensor(down) + torch.tensor(up), torch.tensor(2.0))
-        assert torch.allclose(-torch.tensor(down).diff(), torch.tensor(2.0 / steps), atol=1e-6)
-        assert {scheduled(2.0, "constant", at / steps) for at in range(steps)} == {2.0}
+@pytest.mark.parametrize("done", [0.0, 0.3, 0.99])
+def test_annealing_goes_from_beta_to_nothing_or_back(done):
+    assert scheduled(2.0, "down", done) == pytest.approx(2 - 2 * done)
+    assert scheduled(2.0, "up", done) == pytest.approx(2 * done)
+    assert scheduled(2.0, "constant", done) == 2
 
 
-@pytest.mark.parametrize("stop_after", [1, 5])
 def test_a_resumed_convolutional_run_equals_the_uninterrupted_one_bit_for_bit(
-    tmp_path, monkeypatch, stop_after
+    tmp_path, monkeypatch
 ):
     """With channels-last weights, fused Adam's moments must keep the parameters' memory layout."""
-    parameters = {
-        "dataset": Noise(),
-        "batch": 16,
-        "epochs": 3,
-        "size": 16,
-        "objective": "hard",
-        "tau_plus": 0.1,
-        "beta": 2.0,
-        "schedule": "down",
-    }
-    resumes(simclr, tmp_path, parameters, monkeypatch, after=stop_after)
+    given = {"dataset": Noise(), "batch": 16, "epochs": 3, "size": 16, "objective": "hard"}
+    given |= {"tau_plus": 0.1, "beta": 2.0, "schedule": "down", "released_probe": True}
+    whole = resumes(simclr, tmp_path, given, monkeypatch, after=5)
+    shares = ("knn", "linear", "linear_top5", "linear_released", "clamped")
+    assert all(0 <= whole[name] <= 1 for name in shares)
 
 
 def test_objectives_are_the_losses_by_name():
@@ -121,6 +75,8 @@ def test_objectives_are_the_losses_by_name():
     torch.testing.assert_close(
         few, info_nce(pos, subsample(neg, 5, torch.Generator().manual_seed(1))).mean()
     )
+    every, _ = objective_loss(Contrast("biased", negatives=14), views, labels, g)
+    assert every == biased
 
 
 @pytest.mark.parametrize(
@@ -134,33 +90,12 @@ def test_objectives_are_the_losses_by_name():
         ),
         ({"views": 1}, "views is 1: a positive needs at least 2"),
         ({"evaluate_on": "val"}, "evaluate_on 'val' is unknown; use 'test' or 'validation'"),
-        (
-            {"negatives": 1022, "batch": 256},
-            "negatives is 1022: a batch of 256 in 2 views holds 510",
-        ),
+        ({"negatives": 31, "batch": 16}, "negatives is 31: a batch of 16 in 2 views holds 30"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
     with pytest.raises(ValueError, match=message):
         execute(simclr, tmp_path, {"dataset": Noise()} | parameters)
-
-
-def test_a_batch_holds_as_many_negatives_as_it_may_be_asked_for(tmp_path):
-    """16 images in 2 views: 30 for each anchor, which are all."""
-    given = {"dataset": Noise(), "batch": 16, "epochs": 1, "size": 16}
-    few, all_of_them, none_named = (
-        execute(simclr, tmp_path / str(n), given | {"negatives": n})["loss"] for n in (8, 30, None)
-    )
-    assert few < all_of_them == none_named
-
-
-def test_what_loads_trains_and_evaluates_counts_in_the_code_digest():
-    """Names used through a package, `datasets.holdout`, are followed to where they are written."""
-    graphs = code_graphs(simclr.function, simclr.parameters({"objective": "hard"}), HERE)
-    reached = {definition.name for graph in graphs for definition in graph.texts}
-    computing = "holdout load loss_and_clamped train _restore encoder released_probe view losses_of"
-    assert {*computing.split(), "_estimated", "_cnn"} <= reached
-    assert not {"sweep", "claim", "read", "_unbiased", "_vgg16", "check_contrast"} & reached
 
 
 def test_an_integer_given_for_a_fraction_is_the_same_run():

@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from formulas import batch, oracle, unit
+from formulas import batch, curl, doubles, generator, normal, oracle, refused, unit
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
+from torch.testing import assert_close
 
 from curlnb.losses import (
     clamped_fraction,
@@ -28,7 +29,7 @@ from curlnb.losses import (
     unbiased,
 )
 
-searched = settings(deadline=None, max_examples=80, derandomize=True)
+searched = settings(deadline=None, max_examples=20, derandomize=True)
 
 similarity = st.floats(-1, 1, width=32)
 temperatures = st.floats(0.01, 2)
@@ -43,18 +44,16 @@ PLAIN = dict(beta=1.0, n_eff=None, weight_clip=None, weight_sign=1)
 WITHOUT_FLOOR = PLAIN | dict(temperature=1.0, tau_plus=0.9, floor=None)
 
 
+def lists(values, size):
+    return st.lists(values, min_size=size, max_size=size)
+
+
 @st.composite
 def cases(draw):
     n, k, m = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    rows = st.lists(st.lists(similarity, min_size=k, max_size=k), min_size=n, max_size=n)
-    pos, neg = draw(st.lists(similarity, min_size=n, max_size=n)), draw(rows)
-    extra = draw(
-        st.none() | st.lists(st.lists(similarity, min_size=m, max_size=m), min_size=n, max_size=n)
-    )
-    mask = draw(
-        st.none()
-        | st.lists(st.lists(st.booleans(), min_size=k, max_size=k), min_size=n, max_size=n)
-    )
+    pos, neg = draw(lists(similarity, n)), draw(lists(lists(similarity, k), n))
+    extra = draw(st.none() | lists(lists(similarity, m), n))
+    mask = draw(st.none() | lists(lists(st.booleans(), k), n))
     options = dict(
         temperature=draw(temperatures),
         tau_plus=draw(class_priors),
@@ -155,9 +154,7 @@ def test_float32_keeps_its_precision_where_exponents_are_large(spread, corrected
     exact = contrastive_loss(
         pos.double(), neg.double(), **options | {"extra_pos": options["extra_pos"].double()}
     )
-    torch.testing.assert_close(
-        contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6
-    )
+    assert_close(contrastive_loss(pos, neg, **options).double(), exact, rtol=0, atol=1.5e-6)
 
 
 @settings(searched, max_examples=150)
@@ -183,7 +180,7 @@ def test_loss_and_gradient_are_finite(case):
 # ---- limits --------------------------------------------------------------------------------------
 
 
-@searched
+@settings(searched, max_examples=30)
 @given(temperatures, class_priors, betas)
 def test_named_objectives_meet_in_their_limits(t, tau_plus, beta):
     pos, neg = batch(dtype=torch.float64)
@@ -199,16 +196,14 @@ def test_named_objectives_meet_in_their_limits(t, tau_plus, beta):
         (hard_corrected(pos, neg, tau_plus=tau_plus, beta=0.0, **t), corrected),
         (hard_corrected(pos, neg, tau_plus=0.0, beta=beta, **t), weighted),
     ):
-        torch.testing.assert_close(found, limit, rtol=1e-9, atol=1e-9)
+        assert_close(found, limit, rtol=1e-9, atol=1e-9)
 
 
 def test_debiased_tends_to_biased_and_hard_to_the_hardest_negative():
     pos, neg = batch(dtype=torch.float64)
-    torch.testing.assert_close(
-        debiased(pos, neg, tau_plus=1e-9), info_nce(pos, neg), rtol=0, atol=1e-6
-    )
+    assert_close(debiased(pos, neg, tau_plus=1e-9), info_nce(pos, neg), rtol=0, atol=1e-6)
     worst = info_nce(pos, neg.amax(1, keepdim=True), n_eff=20)  # robinson2021, Section 4.1
-    torch.testing.assert_close(hard(pos, neg, tau_plus=0.0, beta=1e4), worst, rtol=0, atol=1e-6)
+    assert_close(hard(pos, neg, tau_plus=0.0, beta=1e4), worst, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +218,6 @@ def test_anchor_without_negatives_has_no_loss_and_no_gradient(options):
     assert pos.grad[1] == 0
     assert not neg.grad[1].any()
     assert (pos.grad[[0, 2]] != 0).all()
-    kept = contrastive_loss(pos[[0, 2]], neg[[0, 2]], **options)
-    torch.testing.assert_close(loss[[0, 2]], kept)
     assert torch.equal(contrastive_loss(pos, neg[:, :0], **options), torch.zeros(3))
 
 
@@ -234,8 +227,6 @@ GRADIENT_CASES = [
     dict(),
     dict(tau_plus=0.05),
     dict(beta=2.0),
-    dict(tau_plus=0.05, beta=1.0),
-    dict(tau_plus=0.05, beta=1.0, masked=True),
     dict(tau_plus=0.05, beta=1.0, m=3, n_eff=100),
     dict(tau_plus=0.05, beta=1.0, m=3, corrected=True),
     dict(tau_plus=0.02, beta=0.5, floor=None, weight_sign=-1),
@@ -250,12 +241,10 @@ GRADIENT_CASES = [
 @pytest.mark.parametrize("options", GRADIENT_CASES, ids=str)
 def test_gradient_is_that_of_finite_differences(options):
     options = dict(options)
-    pos, neg = (x.requires_grad_() for x in batch(n=3, k=6, dtype=torch.float64))
-    generator = torch.Generator().manual_seed(1)
-    extra = torch.rand(
-        3, options.pop("m", 1), generator=generator, dtype=torch.float64
-    ).requires_grad_()
-    mask = torch.rand(3, 6, generator=generator) < 0.6 if options.pop("masked", False) else None
+    pos, neg = (x.requires_grad_() for x in batch(n=2, k=4, dtype=torch.float64))
+    g = generator(1)
+    extra = torch.rand(2, options.pop("m", 1), generator=g, dtype=torch.float64).requires_grad_()
+    mask = torch.rand(2, 4, generator=g) < 0.6 if options.pop("masked", False) else None
     assert gradcheck(
         lambda p, n, e: contrastive_loss(p, n, extra_pos=e, mask=mask, **options), (pos, neg, extra)
     )
@@ -273,7 +262,7 @@ def test_detached_weights_move_the_gradient_only():
     (through,) = torch.autograd.grad(flowing.sum(), neg)
     (around,) = torch.autograd.grad(fixed.sum(), neg)
     q = (3 * neg / 0.5).softmax(1)  # w e^s, normalised
-    torch.testing.assert_close(around, (1 - (-fixed).exp())[:, None] * q / 0.5)
+    assert_close(around, (1 - (-fixed).exp())[:, None] * q / 0.5)
     assert (through - around).abs().max() > 1e-3
 
 
@@ -300,9 +289,9 @@ def test_clamped_fraction_agrees_with_the_gradient():
     """An anchor counts as clamped exactly when its negatives get nothing; those without negatives,
     or without a floor, do not count.
     """
-    generator = torch.Generator().manual_seed(3)
-    pos, neg = torch.rand(200, generator=generator), 2 * torch.rand(200, 6, generator=generator) - 1
-    mask = torch.rand(200, 6, generator=generator) < 0.4
+    g = generator(3)
+    pos, neg = torch.rand(200, generator=g), 2 * torch.rand(200, 6, generator=g) - 1
+    mask = torch.rand(200, 6, generator=g) < 0.4
     for options in (
         dict(beta=0.0),
         dict(beta=1.0),
@@ -341,26 +330,16 @@ def test_hard_is_the_released_code_and_not_the_pseudocode_of_robinson2021(beta):
     pos, neg = batch(dtype=torch.float64)
     released, printed = released_and_printed_hard(pos, neg, 0.05, beta, 0.5)
     ours = hard(pos, neg, tau_plus=0.05, beta=beta)
-    torch.testing.assert_close(ours, released)
+    assert_close(ours, released)
     assert (ours - printed).abs().min() > 0.05
-
-
-def test_printed_pseudocode_falls_to_the_floor_at_beta_zero():
-    """Where it should be the debiased loss. At beta = 1 it happens to be right: its weights are
-    then those of the derivation.
-    """
-    pos, neg = batch(dtype=torch.float64)
-    _, printed = released_and_printed_hard(pos, neg, 0.05, 0.0, 0.5)
-    torch.testing.assert_close(printed, torch.log1p(20 * math.exp(-2) / (pos / 0.5).exp()))
-    assert (printed - debiased(pos, neg, tau_plus=0.05)).abs().min() > 0.5
-    released, printed = released_and_printed_hard(pos, neg, 0.05, 1.0, 0.5)
-    torch.testing.assert_close(printed, released)
+    if beta == 0:  # where it should be the debiased loss, the pseudocode falls to the floor
+        assert_close(printed, torch.log1p(20 * math.exp(-2) / (pos / 0.5).exp()))
 
 
 # ---- batches -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("views", "size"), [(2, 1), (2, 5), (3, 4), (5, 2)])
+@pytest.mark.parametrize(("views", "size"), [(2, 1), (2, 5), (3, 4)])
 def test_pairwise_lists_every_pair_of_a_batch(views, size):
     z = unit(views, size, 7)
     pos, neg = pairwise(*z)
@@ -373,10 +352,10 @@ def test_pairwise_lists_every_pair_of_a_batch(views, size):
                 (z[a, i] @ z[(a + 1) % views, i]).item(), abs=1e-6
             )
             others = [z[a, i] @ z[b, j] for b in range(views) for j in range(size) if j != i]
-            torch.testing.assert_close(neg[row], torch.tensor(others), rtol=0, atol=1e-6)
+            assert_close(neg[row], torch.tensor(others), rtol=0, atol=1e-6)
             own = sorted((z[a, i] @ z[b, i]).item() for b in range(views) if b != a)
             assert sorted(extra[row].tolist()) == pytest.approx(own, abs=1e-6)
-    torch.testing.assert_close(extra[:, 0], pos)
+    assert_close(extra[:, 0], pos)
     labels = torch.tensor([3, 1, 3, 3, 1])[:size]
     expected = [
         [labels[j] == labels[i] for _ in range(views) for j in range(size) if j != i]
@@ -384,17 +363,6 @@ def test_pairwise_lists_every_pair_of_a_batch(views, size):
         for i in range(size)
     ]
     assert same_label_mask(labels, views).tolist() == expected
-
-
-def test_two_view_loss_is_simclr():
-    """NT-Xent of SimCLR as it is usually written: cross-entropy over the similarity matrix without
-    its diagonal.
-    """
-    z1, z2 = unit(6, 9), unit(6, 9, seed=1)
-    z = torch.cat([z1, z2])
-    logits = (z @ z.T / 0.5).fill_diagonal_(-math.inf)
-    expected = F.cross_entropy(logits, torch.arange(12).roll(6), reduction="none")
-    torch.testing.assert_close(info_nce(*pairwise(z1, z2)), expected)
 
 
 def test_unbiased_keeps_n_and_averages_over_other_classes():
@@ -408,16 +376,14 @@ def test_unbiased_keeps_n_and_averages_over_other_classes():
         assert loss[i].item() == pytest.approx(
             math.log1p(10 * mean / math.exp(pos[i] / 0.4)), rel=1e-5
         )
-    keep = torch.rand(neg.shape, generator=torch.Generator().manual_seed(0)) < 0.7
-    torch.testing.assert_close(
-        unbiased(pos, neg, same, mask=keep), contrastive_loss(pos, neg, mask=keep & ~same)
-    )
+    keep = torch.rand(neg.shape, generator=generator()) < 0.7
+    assert_close(unbiased(pos, neg, same, mask=keep), contrastive_loss(pos, neg, mask=keep & ~same))
 
 
 def test_subsample_draws_without_replacement_each_row_its_own():
     table = torch.arange(40.0).expand(500, 40)
     same = table % 3 == 0
-    neg, mask = subsample(table, 10, torch.Generator().manual_seed(0), same)
+    neg, mask = subsample(table, 10, generator(), same)
     assert neg.shape == mask.shape == (500, 10)
     assert all(len(set(row)) == 10 for row in neg.tolist())
     assert torch.equal(mask, neg % 3 == 0)  # the same columns of both
@@ -426,8 +392,7 @@ def test_subsample_draws_without_replacement_each_row_its_own():
     assert (counts - 125).abs().max() < 5 * math.sqrt(
         500 * 0.25 * 0.75
     )  # each column with probability n/k
-    assert torch.equal(subsample(table, 10, torch.Generator().manual_seed(0)), neg)
-    assert torch.equal(subsample(table, 40, None).sort(1).values, table)
+    assert torch.equal(subsample(table, 10, generator()), neg)
 
 
 # ---- arora2019 -----------------------------------------------------------------------------------
@@ -435,32 +400,26 @@ def test_subsample_draws_without_replacement_each_row_its_own():
 
 def test_constant_representation_has_logistic_loss_one():
     """Base 2 is what makes the trivial representation's loss 1 at k = 1; log2(1 + k) in general,
-    and 1 for the hinge at any k.
+    and 1 for the hinge at any k. A large loss is linear, not infinite.
     """
-    anchor, negatives = torch.ones(3, 4), torch.ones(3, 1, 4)
-    assert torch.equal(curl_loss(anchor, anchor, negatives), torch.ones(3))
-    assert torch.equal(curl_loss(anchor, anchor, negatives.expand(3, 7, 4)), torch.full((3,), 3.0))
-    assert torch.equal(curl_loss(anchor, anchor, negatives.expand(3, 7, 4), "hinge"), torch.ones(3))
+    anchor, negatives = torch.ones(3, 4), torch.ones(3, 7, 4)
+    assert torch.equal(curl_loss(anchor, anchor, negatives[:, :1]), torch.ones(3))
+    assert torch.equal(curl_loss(anchor, anchor, negatives), torch.full((3,), 3.0))
+    assert torch.equal(curl_loss(anchor, anchor, negatives, "hinge"), torch.ones(3))
+    far = curl_loss(torch.tensor([[1e4]]), -torch.ones(1, 1), torch.ones(1, 1, 1))
+    assert far.item() == pytest.approx(2e4 / math.log(2))
 
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_curl_loss_is_its_definition_and_blocks_are_their_means(kind):
-    generator = torch.Generator().manual_seed(0)
-    n, k, b, d = 5, 3, 4, 6
-    anchor, positive, negatives = (
-        torch.randn(*shape, d, generator=generator, dtype=torch.float64)
-        for shape in ((n,), (n, b), (n, k, b))
-    )
+    n, k, b, d = 3, 2, 2, 3
+    shapes = ((n, d), (n, b, d), (n, k, b, d))
+    anchor, positive, negatives = (2 * normal(*shape, seed=1) for shape in shapes)
     loss = curl_loss(anchor, positive, negatives, kind)
     for i in range(n):
         v = [float(anchor[i] @ (sum(positive[i]) / b - sum(negatives[i, j]) / b)) for j in range(k)]
-        expected = (
-            math.log2(1 + sum(math.exp(-x) for x in v))
-            if kind == "logistic"
-            else max(0.0, 1 + max(-x for x in v))
-        )
-        assert loss[i].item() == pytest.approx(expected, rel=1e-12)
-    torch.testing.assert_close(
+        assert loss[i].item() == pytest.approx(curl(v, kind), rel=1e-12)
+    assert_close(
         curl_loss(anchor, positive[:, :1], negatives[:, :, :1], kind),
         curl_loss(anchor, positive[:, 0], negatives[:, :, 0], kind),
     )
@@ -469,33 +428,30 @@ def test_curl_loss_is_its_definition_and_blocks_are_their_means(kind):
     )
 
 
-@searched
-@given(st.floats(1, 1e4, width=32))
-def test_logistic_loss_of_large_scores_is_linear_not_infinite(scale):
-    anchor = torch.tensor([[scale]])
-    assert curl_loss(anchor, -torch.ones(1, 1), torch.ones(1, 1, 1)).item() == pytest.approx(
-        math.log2(1 + math.exp(-2 * scale)) + 2 * scale / math.log(2)
-    )
-
-
 # ---- InfoGraph -----------------------------------------------------------------------------------
 
 
-def nodes_of_graphs(seed=0, scale=2.0):
+def nodes_of_graphs(scale=2.0):
     own = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3])
-    return scale * torch.randn(
-        10, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    ), own
+    return scale * normal(10, 4), own
 
 
-@pytest.mark.parametrize("clip", [None, "rescale", "clamp"])
-@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
-    ("beta", "tau_plus"), [(0.0, 0.0), (1.0, 0.0), (2.0, 0.1), (0.0, 0.5), (10.0, 0.3)]
+    ("beta", "tau_plus", "sign", "clip"),
+    [
+        (0.0, 0.0, 1, None),
+        (0.0, 0.5, 1, None),
+        (1.0, 0.0, -1, None),
+        (2.0, 0.1, 1, "rescale"),
+        (2.0, 0.1, -1, "clamp"),
+        (10.0, 0.3, 1, "clamp"),
+        (10.0, 0.3, -1, "rescale"),
+    ],
 )
 def test_jsd_loss_is_its_definition(beta, tau_plus, sign, clip):
     scores, own = nodes_of_graphs()
-    loss = jsd_loss(scores, own, beta=beta, tau_plus=tau_plus, weight_sign=sign, weight_clip=clip)
+    options = dict(beta=beta, tau_plus=tau_plus, weight_sign=sign, weight_clip=clip)
+    loss = jsd_loss(scores, own, **options)
     peak = max(abs(float(scores[u, g])) for u in range(10) for g in range(4) if g != own[u])
     for u in range(10):
         total, weights = 0.0, 0.0
@@ -519,33 +475,8 @@ def test_jsd_loss_is_its_definition(beta, tau_plus, sign, clip):
         )
         assert loss[u].item() == pytest.approx(expected, rel=1e-10)
     one_hot = F.one_hot(own, 4)
-    torch.testing.assert_close(
-        jsd_loss(scores, one_hot, beta=beta, tau_plus=tau_plus, weight_sign=sign, weight_clip=clip),
-        loss,
-    )
-    assert gradcheck(
-        lambda s: jsd_loss(
-            s, own, beta=beta, tau_plus=tau_plus, weight_sign=sign, weight_clip=clip
-        ),
-        scores.requires_grad_(),
-    )
-
-
-def test_released_graph_code_adds_the_positives_that_equation_4_subtracts():
-    """Its positive expectation carries -tau+/tau- sp(T_own) and enters with a minus. At its tau+ =
-    0.5 own scores are drawn to 0.
-    """
-    own_score = torch.tensor([-1.0, 0.0, 3.0], requires_grad=True)
-    released = -(math.log(2) - F.softplus(-own_score) - 0.5 / 0.5 * F.softplus(own_score))
-    (gradient,) = torch.autograd.grad(released.sum(), own_score)
-    torch.testing.assert_close(gradient, 2 * own_score.sigmoid() - 1)
-    scores = torch.cat(
-        [own_score[:, None], torch.full((3, 2), 9.0)], 1
-    )  # others well above the floor
-    (gradient,) = torch.autograd.grad(
-        jsd_loss(scores, torch.zeros(3, dtype=int), tau_plus=0.5).sum(), own_score
-    )
-    torch.testing.assert_close(gradient, -torch.ones(3))  # sp(-T) - sp(T) = -T: aligned without end
+    assert_close(jsd_loss(scores, one_hot, **options), loss)
+    assert gradcheck(lambda s: jsd_loss(s, own, **options), scores.requires_grad_())
 
 
 def test_jsd_loss_is_finite_for_unbounded_scores_and_cannot_be_cheated_by_a_large_own_score():
@@ -603,7 +534,7 @@ def test_half_precision_is_computed_in_float32_and_float64_stays(given_type, com
     z1, z2 = unit(8, 6).to(given_type), unit(8, 6, seed=1).to(given_type)
     assert all(loss.dtype == computed for loss in every_loss(z1, z2)[:-1])
     wide = pairwise(z1.to(computed), z2.to(computed))
-    torch.testing.assert_close(hard(*pairwise(z1, z2)), hard(*wide), rtol=0, atol=0)
+    assert_close(hard(*pairwise(z1, z2)), hard(*wide), rtol=0, atol=0)
 
 
 @pytest.mark.skipif(
@@ -617,7 +548,7 @@ def test_losses_compile_into_one_graph():
     z1, z2 = unit(8, 6), unit(8, 6, seed=1)
     compiled = torch.compile(every_loss, fullgraph=True, backend="eager")
     for a, b in zip(compiled(z1, z2), every_loss(z1, z2), strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
     drawn = torch.compile(
         lambda neg, same: subsample(neg, 5, None, same), fullgraph=True, backend="eager"
     )
@@ -635,28 +566,21 @@ POS, NEG = torch.zeros(3), torch.zeros(3, 5)
             lambda: contrastive_loss(POS, NEG, tau_plus=1.0),
             r"tau_plus must be in \[0, 1\), not 1.0",
         ),
-        (lambda: contrastive_loss(POS, NEG, beta=-1.0), "beta must be at least 0, not -1.0"),
         (lambda: contrastive_loss(POS, NEG, floor="zero"), "floor must be 'sphere', None or"),
-        (lambda: contrastive_loss(POS, NEG, weight_clip="cut"), "None, 'rescale' or 'clamp', not"),
         (lambda: contrastive_loss(POS, NEG[:2]), r"pos \[n\] and neg \[n, k\], not .*\(2, 5\)"),
         (lambda: contrastive_loss(POS, NEG, extra_pos=POS), r"need extra_pos \[3, m >= 1\], not"),
         (lambda: contrastive_loss(POS, NEG, mask=NEG), r"need mask bool \[3, 5\] on cpu, not"),
-        (lambda: contrastive_loss(POS.long(), NEG), "need floating-point tensors on one device"),
         (lambda: info_nce(POS.numpy(), NEG), "need floating-point tensors on one device"),
-        (lambda: unbiased(POS, NEG, NEG), "need same_class bool"),
         (lambda: pairwise(NEG, NEG[:2]), r"need views, all of one shape \[B >= 1, d\]"),
-        (lambda: pairwise(NEG[:0], NEG[:0]), r"need views, all of one shape \[B >= 1, d\]"),
         (lambda: subsample(NEG, 6, None), r"the number to draw \(6\), not torch.float32 \(3, 5\)"),
         (lambda: curl_loss(NEG, NEG, NEG[:, None], kind="square"), "'logistic' or 'hinge', not"),
-        (lambda: curl_loss(NEG, NEG, NEG), "need anchor"),
         (lambda: jsd_loss(NEG, torch.zeros(2, dtype=int)), r"own as integers \[3\] or one-hot"),
         (lambda: jsd_loss(NEG, torch.tensor([0, 5, 1])), "one of 5 graphs .* not for node 1"),
     ],
 )
 def test_wrong_arguments_are_named_in_one_line(call, says):
-    with pytest.raises(ValueError, match=says) as error:
+    with refused(says):
         call()
-    assert "\n" not in str(error.value)
 
 
 # ---- what has diverged stays visible -------------------------------------------------------------
@@ -664,7 +588,7 @@ def test_wrong_arguments_are_named_in_one_line(call, says):
 broken = st.sampled_from([math.nan, math.inf])
 
 
-@settings(searched, max_examples=150)
+@settings(searched, max_examples=80)
 @given(cases(), broken, st.sampled_from(["pos", "neg", "extra_pos"]), st.data())
 @example(([0.5], [[0.0, 0.1]], None, None, dict(tau_plus=0.1)), math.nan, "neg", None)
 @example(([0.5], [[0.0, 0.1]], None, None, dict()), math.inf, "pos", None)
@@ -689,7 +613,7 @@ def test_an_anchor_that_meets_nan_or_infinity_has_no_finite_loss(case, value, wh
     assert not loss[at[0]].isfinite()
 
 
-@settings(searched, max_examples=100)
+@settings(searched, max_examples=40)
 @given(cases(), st.data())
 def test_a_negative_of_minus_infinity_is_absent(case, data):
     """Its column might as well not be there: same loss, same gradient, and none for itself."""
@@ -697,26 +621,18 @@ def test_a_negative_of_minus_infinity_is_absent(case, data):
     k = len(neg[0])
     gone = torch.tensor(data.draw(st.lists(st.booleans(), min_size=k, max_size=k)))
     options = options | {"floor": "sphere"}
-    pos, neg = torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64)
-    extra = None if extra is None else torch.tensor(extra, dtype=torch.float64)
+    pos, neg = doubles(pos), doubles(neg)
+    extra = None if extra is None else doubles(extra)
     kept = None if mask is None else torch.tensor(mask)
     results = []
     for table, columns in ((neg.masked_fill(gone, -math.inf), slice(None)), (neg, ~gone)):
-        leaves = [pos.clone().requires_grad_(), table.clone().requires_grad_()]
+        leaves = pos.requires_grad_(), table.requires_grad_()
         used = None if kept is None else kept[:, columns]
-        loss = contrastive_loss(
-            leaves[0], leaves[1][:, columns], extra_pos=extra, mask=used, **options
-        )
-        loss.sum().backward()
-        results.append(
-            (
-                loss.detach(),
-                leaves[0].grad,
-                torch.zeros_like(neg) if leaves[1].grad is None else leaves[1].grad,
-            )
-        )
+        loss = contrastive_loss(pos, table[:, columns], extra_pos=extra, mask=used, **options)
+        gradients = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
+        results.append((loss, *gradients))
     for with_it, without in zip(*results, strict=True):
-        torch.testing.assert_close(with_it, without, rtol=1e-7, atol=1e-7)
+        assert_close(with_it, without, rtol=1e-7, atol=1e-7)
     assert not results[0][2][:, gone].any()
 
 
@@ -753,9 +669,7 @@ def test_pairwise_refuses_vectors_that_are_not_of_unit_length():
     representation has no direction.
     """
     z1, z2 = unit(6, 9), unit(6, 9, seed=1)
-    with pytest.raises(
-        ValueError, match=r"unit length, not 5 to 5: use torch\.nn\.functional\.normalize"
-    ):
+    with refused(r"unit length, not 5 to 5: use torch\.nn\.functional\.normalize"):
         pairwise(5 * z1, 5 * z2)
     pairwise(z1.bfloat16(), z2.bfloat16())
     pairwise(torch.zeros(6, 9), z2)
@@ -768,14 +682,11 @@ def test_several_devices_are_refused_in_one_line():
     pos, neg, there = torch.zeros(4), torch.zeros(4, 5), torch.zeros(4, 5, device="meta")
     for call in (
         lambda: info_nce(pos, there),
-        lambda: hard(pos, neg, extra_pos=there),
         lambda: hard(pos, neg, mask=there.bool()),
-        lambda: unbiased(pos, neg, there.bool()),
-        lambda: pairwise(neg, there),
         lambda: curl_loss(neg, there, neg[:, None]),
         lambda: jsd_loss(neg, there[:, 0].long()),
     ):
-        with pytest.raises(ValueError, match=r"need .*(one device|on cpu), not .*meta"):
+        with refused(r"need .*(one device|on cpu), not .*meta"):
             call()
 
 
@@ -783,13 +694,5 @@ def test_several_devices_are_refused_in_one_line():
 def test_empty_batches_and_single_samples(options):
     assert contrastive_loss(torch.zeros(0), torch.zeros(0, 5), **options).shape == (0,)
     assert clamped_fraction(torch.zeros(0), torch.zeros(0, 5), **options) == 0
-    assert (
-        not contrastive_loss(
-            torch.zeros(2), torch.zeros(2, 0), extra_pos=torch.full((2, 1), math.nan), **options
-        )
-        .isfinite()
-        .any()
-    )
-    assert torch.equal(
-        contrastive_loss(*pairwise(unit(1, 3), unit(1, 3, seed=1)), **options), torch.zeros(2)
-    )
+    single = pairwise(unit(1, 3), unit(1, 3, seed=1))
+    assert torch.equal(contrastive_loss(*single, **options), torch.zeros(2))

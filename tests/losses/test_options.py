@@ -5,13 +5,14 @@ anchors, which change no bit.
 import numpy as np
 import pytest
 import torch
-from formulas import batch, oracle, unit
+from formulas import batch, doubles, generator, oracle, refused, unit
 from torch.autograd import gradcheck
+from torch.testing import assert_close
 
 from curlnb import losses
 from curlnb.losses import contrastive, contrastive_loss, hard, hard_corrected, pairwise
 
-PRIORS = torch.tensor([0.02, 0.3, 0.1, 0.9, 0.05], dtype=torch.float64)
+PRIORS = doubles([0.02, 0.3, 0.1, 0.9, 0.05])
 VARIANTS = [
     dict(beta=0.0),
     dict(beta=1.5),
@@ -24,7 +25,7 @@ VARIANTS = [
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_a_prior_for_each_anchor_is_the_papers_formula_with_that_anchors_prior(options):
     pos, neg = batch(5, 7, dtype=torch.float64)
-    plus = torch.rand(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    plus = torch.rand(5, 2, generator=generator(1), dtype=torch.float64)
     found = contrastive_loss(pos, neg, extra_pos=plus, tau_plus=PRIORS, **options)
     full = dict(corrected=False, floor="sphere", weight_clip=None, n_eff=7) | options
     for i, prior in enumerate(PRIORS.tolist()):
@@ -38,7 +39,7 @@ def test_a_prior_for_each_anchor_is_the_papers_formula_with_that_anchors_prior(o
 
 def test_a_prior_for_each_anchor_recovers_the_other_classes_mean_when_classes_are_unequal():
     """A finite world of three classes of 2, 5 and 13 points, all of it sampled: the true mean over
-    the other classes, to the last digits, which no single prior gives.
+    the other classes, to the last digits.
     """
     label = torch.tensor([0] * 2 + [1] * 5 + [2] * 13)
     f = unit(20, 4, dtype=torch.float64)
@@ -48,15 +49,10 @@ def test_a_prior_for_each_anchor_recovers_the_other_classes_mean_when_classes_ar
     other = (scores * ~same).sum(1) / (~same).sum(1)
     pos = torch.full((20,), 0.4, dtype=torch.float64)
     expected = torch.log1p(20 * other / (pos / 0.5).exp())
-
-    def estimate(prior, i):
-        return contrastive_loss(
-            pos[[i]], s[[i]], tau_plus=prior, floor=None, extra_pos=s[i][same[i]][None]
-        )
-
     for i in range(20):
-        torch.testing.assert_close(estimate(share[[i]].double(), i), expected[[i]])
-    assert abs(estimate(0.35, 0) - expected[0]) > 0.01
+        options = dict(tau_plus=share[[i]].double(), floor=None, extra_pos=s[i][same[i]][None])
+        found = contrastive_loss(pos[[i]], s[[i]], **options)
+        assert_close(found, expected[[i]])
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -64,13 +60,13 @@ def test_every_number_given_as_a_tensor_gets_its_gradient(options):
     pos, neg = batch(5, 7, dtype=torch.float64)
     options = dict(options)
     numbers = {
-        "temperature": torch.tensor(0.5, dtype=torch.float64),
-        "beta": torch.tensor(options.pop("beta") + 0.1, dtype=torch.float64),
+        "temperature": doubles(0.5),
+        "beta": doubles(options.pop("beta") + 0.1),
         "tau_plus": PRIORS / 4,
         "n_eff": torch.full((5,), options.pop("n_eff", 7.0), dtype=torch.float64),
     }
     if "floor" not in options:  # the third anchor lies on it
-        numbers["floor"] = torch.tensor([0.1, 0.1, 2.0, 0.1, 0.1], dtype=torch.float64)
+        numbers["floor"] = doubles([0.1, 0.1, 2.0, 0.1, 0.1])
     names, tensors = list(numbers), tuple(tensor.requires_grad_() for tensor in numbers.values())
 
     def loss(*values):
@@ -90,7 +86,7 @@ def test_a_single_tensor_is_the_number_and_learns():
     }
     found = contrastive_loss(pos, neg, **tensors)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, contrastive_loss(pos, neg, **values))
+    assert_close(found, contrastive_loss(pos, neg, **values))
     found.sum().backward()
     assert all(tensors[name].grad for name in ("temperature", "tau_plus", "beta", "n_eff"))
 
@@ -105,20 +101,17 @@ def test_a_single_tensor_is_the_number_and_learns():
             "tau_plus must be above 0 where it is a tensor, not 0.0",
         ),
         (dict(tau_plus=torch.tensor([0.1, 0.2])), r"need tau_plus .* \[\] or \[3\], not .* \(2,\)"),
-        (dict(beta=torch.ones(3)), r"need beta as a number or a tensor \[\], not .* \(3,\)"),
         (
             dict(beta=np.ones(30)),
             r"beta must be at least 0, as a number or a tensor, not array\(\[",
         ),
-        (dict(weight_sign=torch.ones(3)), r"weight_sign must be 1 or -1, not tensor\(\[1"),
         (dict(corrected="no"), "corrected must be True or False, not 'no'"),
     ],
     ids=str,
 )
 def test_a_wrong_option_is_one_line(options, says):
-    with pytest.raises(ValueError, match=says) as error:
+    with refused(says):
         contrastive_loss(torch.zeros(3), torch.zeros(3, 5), **options)
-    assert "\n" not in str(error.value)
 
 
 def test_the_former_name_is_an_alias():
@@ -134,28 +127,14 @@ def of_embeddings(z1, z2):
     return hard(pos, neg, tau_plus=0.05).mean() + graphs.mean()
 
 
-def test_vmap_is_a_loop():
+def test_vmap_and_grad_are_a_loop_over_batches():
     z1, z2 = unit(6, 4, 5), unit(6, 4, 5, seed=1)
-    looped = torch.stack([of_embeddings(a, b) for a, b in zip(z1, z2, strict=True)])
-    torch.testing.assert_close(torch.func.vmap(of_embeddings)(z1, z2), looped)
-    priors = torch.tensor([0.01, 0.1, 0.2])
-    pos, neg = batch()
-    torch.testing.assert_close(
-        torch.func.vmap(lambda prior: hard(pos, neg, tau_plus=prior))(priors),
-        torch.stack([hard(pos, neg, tau_plus=prior) for prior in priors.tolist()]),
+    found, value = torch.func.vmap(torch.func.grad_and_value(of_embeddings))(z1, z2)
+    looped = torch.stack(
+        [of_embeddings(*pair) for pair in zip(z1.requires_grad_(), z2, strict=True)]
     )
-
-
-def test_gradients_of_each_sample_are_those_of_a_loop():
-    pos, neg = batch()
-
-    def one(pos, neg):
-        return hard(pos[None], neg[None], tau_plus=0.05)[0]
-
-    found = torch.func.vmap(torch.func.grad(one, argnums=(0, 1)))(pos, neg)
-    leaves = [pos.requires_grad_(), neg.requires_grad_()]
-    expected = torch.autograd.grad(hard(*leaves, tau_plus=0.05).sum(), leaves)
-    torch.testing.assert_close(found, expected)
+    assert_close(value, looped)
+    assert_close(found, torch.autograd.grad(looped.sum(), z1)[0])
 
 
 # ---- blocks --------------------------------------------------------------------------------------
@@ -164,19 +143,17 @@ def test_gradients_of_each_sample_are_those_of_a_loop():
 @pytest.mark.parametrize(
     "options",
     [
-        dict(),
-        dict(tau_plus=0.05, beta=1.0),
         dict(tau_plus=0.05, beta=1.0, corrected=True, masked=True, m=3),
         dict(tau_plus=torch.linspace(0.01, 0.2, 203), beta=1.0, weight_clip="clamp"),
         dict(beta=1.0, weight_clip="rescale"),
     ],
-    ids=["biased", "hard", "corrected", "each", "rescale"],
+    ids=["corrected", "each", "rescale"],
 )
 def test_blocks_of_anchors_change_no_bit(options, monkeypatch):
     """Of the losses, the share on the floor and the gradients of the tables."""
-    options, generator = dict(options), torch.Generator().manual_seed(1)
-    mask = torch.rand(203, 31, generator=generator) < 0.8 if options.pop("masked", False) else None
-    extra = torch.rand(203, options.pop("m"), generator=generator) if "m" in options else None
+    options, g = dict(options), generator(1)
+    mask = torch.rand(203, 31, generator=g) < 0.8 if options.pop("masked", False) else None
+    extra = torch.rand(203, options.pop("m"), generator=g) if "m" in options else None
     results = []
     for block in (1, 2**19):
         monkeypatch.setattr(contrastive, "BLOCK", block)

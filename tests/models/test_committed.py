@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from formulas import refused
+from torch.testing import assert_close
 
 from curlnb import evaluation, models
 from curlnb.companion import reference
@@ -35,23 +37,21 @@ def test_its_features_tell_classes_apart_about_as_well_as_noted(name):
             torch.cat([model(augment.normalise(part))[0] for part in images.split(500)])
             for images in (some, few)
         )
-    torch.testing.assert_close(x.norm(dim=1), torch.ones(len(x)))
+    assert_close(x.norm(dim=1), torch.ones(len(x)))
     knn = evaluation.knn(x, train.labels[:2000], y, test.labels[:500], k=50)
     noted = committed.catalogue()[name]["metrics"]["knn"]
     assert noted - 0.15 < knn < noted + 0.05
 
 
 def test_bad_names_and_changed_files_are_refused_in_a_line(tmp_path, monkeypatch):
-    with pytest.raises(
-        ValueError, match="no committed encoder 'best'; there are biased, debiased, unbiased, hard"
-    ):
+    with refused("no committed encoder 'best'; there are biased, debiased, unbiased, hard"):
         models.pretrained("best")
     (tmp_path / "hard.safetensors").write_bytes(b"other")
     (tmp_path / "encoders.json").write_text(
         json.dumps({"hard": {"sha256": "0", "parameters": {"encoder": "cnn"}}})
     )
     monkeypatch.setattr(committed, "folder", lambda: tmp_path)
-    with pytest.raises(ValueError, match="is not the committed file: restore it"):
+    with refused("is not the committed file: restore it"):
         models.pretrained("hard")
     (tmp_path / "encoders.json").unlink()
     with pytest.raises(FileNotFoundError, match="come with the repository"):

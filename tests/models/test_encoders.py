@@ -4,7 +4,9 @@ import copy
 
 import pytest
 import torch
+from formulas import refused
 from torch import nn
+from torch.testing import assert_close
 
 from curlnb.models.encoders import SimCLR, encoder, projection_head, resnet9, split_batch_norm
 
@@ -23,11 +25,11 @@ SIZES = {  # parameters and features
 }
 
 
-def noise(*shape: int) -> torch.Tensor:
+def noise(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def seeded(name: str, **arguments) -> nn.Module:
+def seeded(name, **arguments):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return encoder(name, **arguments)[0]
@@ -35,26 +37,24 @@ def seeded(name: str, **arguments) -> nn.Module:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_encoders_have_the_published_size_and_feature_length(name):
-    network, feature_dim = encoder(name)
-    assert (sum(p.numel() for p in network.parameters()), feature_dim) == SIZES[name]
-    assert network.eval()(noise(2, 3, 32, 32)).shape == (2, feature_dim)
+    """Also for one channel and STL-10's images, with shapes alone: nothing is computed."""
+    with torch.device("meta"):
+        network, feature_dim = encoder(name)
+        assert (sum(p.numel() for p in network.parameters()), feature_dim) == SIZES[name]
+        for size in (32, 96):
+            assert network.eval()(torch.zeros(2, 3, size, size)).shape == (2, feature_dim)
+        gray = encoder(name, in_channels=1)[0].eval()
+        assert gray(torch.zeros(2, 1, 32, 32)).shape == (2, feature_dim)
 
 
 def test_the_stem_keeps_the_resolution():
     """CIFAR images shrink three times, from 32 to 4, not five times to 1."""
-    network, sizes = encoder("resnet18")[0], []
-    network.layer1.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
-    network.layer4.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
-    network.eval()(noise(1, 3, 32, 32))
+    with torch.device("meta"):
+        network, sizes = encoder("resnet18")[0], []
+        for layer in (network.layer1, network.layer4):
+            layer.register_forward_hook(lambda *call: sizes.append(call[-1].shape[-1]))
+        network.eval()(torch.zeros(1, 3, 32, 32))
     assert sizes == [32, 4]
-
-
-@pytest.mark.parametrize(("name", "size"), [("cnn", 28), ("resnet18", 28), ("vgg16", 32)])
-def test_one_channel_and_the_linear_probes_image_sizes(name, size):
-    network, feature_dim = encoder(name, in_channels=1)
-    assert network.eval()(noise(2, 1, size, size)).shape == (2, feature_dim)
-    # STL-10's test images, as released
-    assert encoder(name)[0].eval()(noise(1, 3, 96, 96)).shape == (1, feature_dim)
 
 
 def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
@@ -76,9 +76,8 @@ def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_give
     blocks = [layer for layer in network.eval() if len([*layer.children()]) == 6]
     assert len(blocks) == len(stages)
     x = noise(2, 64, 6, 6)
-    torch.testing.assert_close(blocks[1](x) - x, nn.Sequential(*blocks[1].children())(x))
-    for channels, size in ((3, 24), (1, 28), (3, 96)):
-        assert resnet9(channels).eval()(noise(2, channels, size, size)).shape == (2, 128)
+    assert_close(blocks[1](x) - x, nn.Sequential(*blocks[1].children())(x))
+    assert resnet9(1).eval()(noise(2, 1, 28, 28)).shape == (2, 128)
 
 
 def test_plain_vgg_does_not_lose_the_signal_at_its_start():
@@ -97,16 +96,16 @@ def test_simclr_gives_unit_vectors_in_float32_in_channels_last_and_bfloat16(auto
     assert (features.shape, projections.shape) == ((8, 128), (8, 128))
     assert features.dtype == projections.dtype == torch.float32
     for vectors in (features, projections):
-        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(8), atol=1e-6, rtol=0)
+        assert_close(vectors.norm(dim=1), torch.ones(8), atol=1e-6, rtol=0)
     if not autocast:  # the head reads the features as they are, not the normalised ones
-        torch.testing.assert_close(
+        assert_close(
             projections, nn.functional.normalize(model.head(network(images))), atol=1e-5, rtol=0
         )
     projections.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def blocks() -> tuple[nn.Module, nn.Module]:
+def blocks():
     """A network twice, the second with weights moved from their start; float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
@@ -127,22 +126,18 @@ def test_split_batch_norm_is_each_group_run_by_itself(memory_format):
     replicas = [copy.deepcopy(network) for _ in range(4)]
     parts = [replica(part) for replica, part in zip(replicas, images.chunk(4), strict=True)]
     outputs = split(images)
-    torch.testing.assert_close(outputs, torch.cat(parts))
+    assert_close(outputs, torch.cat(parts))
     # one batch of 24 is something else
     assert not torch.allclose(outputs, network(images), atol=1e-3)
     weights = noise(24, 5).double()
     (outputs * weights).sum().backward()
     (torch.cat(parts) * weights).sum().backward()
     for name, p in split.named_parameters():
-        torch.testing.assert_close(
-            p.grad, sum(dict(r.named_parameters())[name].grad for r in replicas)
-        )
+        assert_close(p.grad, sum(dict(r.named_parameters())[name].grad for r in replicas))
     for name, running in split.named_buffers():
         theirs = torch.stack([dict(r.named_buffers())[name] for r in replicas]).double().mean(0)
-        torch.testing.assert_close(running.double(), theirs)
-    torch.testing.assert_close(
-        split.eval()(images), torch.cat([split(part) for part in images.chunk(4)])
-    )
+        assert_close(running.double(), theirs)
+    assert_close(split.eval()(images), torch.cat([split(part) for part in images.chunk(4)]))
 
 
 def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
@@ -151,7 +146,7 @@ def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
     split_batch_norm(split, 2)
     assert (list(map(id, split.parameters())), list(split.state_dict())) == (parameters, keys)
     images = noise(6, 3, 8, 8).double()
-    torch.testing.assert_close(split.eval()(images), network.eval()(images))
+    assert_close(split.eval()(images), network.eval()(images))
     split_batch_norm(split, 1).train()
     assert torch.equal(split(images), network.train()(images))
     for mine, theirs in zip(split.buffers(), network.buffers(), strict=True):
@@ -160,7 +155,7 @@ def test_split_batch_norm_keeps_state_and_optimisers_valid_and_can_be_undone():
     layer = split_batch_norm(nn.BatchNorm1d(3, momentum=None), 2)
     first, second = noise(8, 3), noise(8, 3) + 1
     layer(first), layer(second)
-    torch.testing.assert_close(layer.running_mean, torch.cat([first, second]).mean(0))
+    assert_close(layer.running_mean, torch.cat([first, second]).mean(0))
 
 
 def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
@@ -170,9 +165,7 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
         model(images)[1].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     expected = model(images)
-    torch.testing.assert_close(
-        torch.compile(model, fullgraph=True, backend="eager")(images), expected
-    )
+    assert_close(torch.compile(model, fullgraph=True, backend="eager")(images), expected)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +181,5 @@ def test_encoders_train_with_split_batch_norm_under_autocast_and_as_one_graph():
     ],
 )
 def test_errors_are_one_line(call, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with refused(message):
         call()
-    assert "\n" not in str(error.value)

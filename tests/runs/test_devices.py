@@ -4,14 +4,14 @@ afterwards all is as before.
 
 import contextlib
 import os
-import subprocess
-import sys
+import runpy
+from functools import partial
 
 import pytest
 import torch
 from toy import counted, loss_of, regression
 
-from curlnb.runs import devices
+from curlnb.runs import devices, environment
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Run, Store
 from curlnb.runs.training import Accelerated
@@ -43,21 +43,6 @@ def test_tf32_is_taken_where_the_precision_says_so_and_nowhere_else(ampere, prec
     assert taken() == before
 
 
-def test_what_was_set_before_comes_back_after_a_failure(ampere):
-    def fail() -> None:
-        with devices.in_force(0, "float32", GPU):
-            assert taken() == (False, False)
-            raise KeyError("in the block")
-
-    torch.set_float32_matmul_precision("high")
-    try:
-        with pytest.raises(KeyError, match="in the block"):
-            fail()
-        assert taken() == (True, True)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 def test_tf32_is_float32_where_there_is_none(monkeypatch):
     assert devices.admitted("tf32", False, CPU) == ("float32", False, "no TF32 on this cpu")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
@@ -75,22 +60,16 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
 
 
 @contextlib.contextmanager
-def switched(part, name, value):
-    before = getattr(part, name)
-    setattr(part, name, value)
-    try:
-        yield
-    finally:
-        setattr(part, name, before)
-
-
-@contextlib.contextmanager
 def called(switch, value, before):
     switch(value)
     try:
         yield
     finally:
         switch(before)
+
+
+def switched(part, name, value):
+    return called(partial(setattr, part, name), value, getattr(part, name))
 
 
 READERS = {
@@ -188,33 +167,16 @@ def test_bf16_casts_its_weights_anew_in_every_step_also_under_the_readers_autoca
         assert torch.equal(step(torch.ones(1, 2)), torch.zeros(1, 2, dtype=torch.bfloat16))
 
 
-def test_ranks_of_a_cluster_job_are_not_ranks_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "abc")
-    record = Store(tmp_path).run(counted, {"where": str(tmp_path / "log")}, 0)
-    assert record["numerics"]["ranks"] == 1
-
-
-@pytest.mark.parametrize(("set_before", "taken"), [(None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")])
-def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(set_before, taken):
-    """On a machine that announces AMX and does not have it whole, this process ends in an illegal
-    instruction without the setting.
+def test_runs_go_without_matrix_tiles_unless_one_asks_for_them(monkeypatch):
+    """On a machine that announces AMX and does not have it whole, a bfloat16 convolution ends in an
+    illegal instruction without the setting, which counts before torch is imported.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"
-    }
-    code = (
-        "import os; from curlnb.runs import store; import torch\n"
-        "with torch.autocast('cpu', torch.bfloat16):\n"
-        "    torch.nn.Conv2d(3, 16, 3)(torch.randn(64, 3, 16, 16)).float().sum().backward()\n"
-        "print(os.environ['ONEDNN_MAX_CPU_ISA'])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | ({"ONEDNN_MAX_CPU_ISA": set_before} if set_before else {}),
-        capture_output=True,
-        text=True,
-    )
-    assert (run.returncode, run.stdout.strip()) == (0, taken), run.stderr
+    for before, after in ((None, "AVX512_CORE_FP16"), ("AVX2", "AVX2")):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", before or "")
+        if before is None:
+            monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+        runpy.run_path(environment.__file__)
+        assert os.environ["ONEDNN_MAX_CPU_ISA"] == after
 
 
 def test_apples_gpu_is_taken_only_by_name(monkeypatch):

@@ -79,24 +79,34 @@ def test_a_setting_that_was_taken_back_is_taken_back_from_workers_too(monkeypatc
     assert len(sweep(toy.given, [{"own": 2}], seeds=1, store=store, workers=1)) == 1
 
 
+ENDLESS = """
+import os, sys, toy
+from pathlib import Path
+from curlnb.runs.store import Store
+from curlnb.runs.sweep import sweep
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    (folder / "pid").write_text(str(os.getpid()))
+    sweep(toy.traced, seeds=1, where=str(folder / "steps"), epochs=9999, workers=1,
+          store=Store(folder / "runs"))
+"""
+
+
 def test_a_worker_ends_soon_after_the_process_that_started_it(tmp_path):
     where = tmp_path / "steps"
-    code = (
-        "import sys, toy; from pathlib import Path; from curlnb.runs.store import Store\n"
-        "from curlnb.runs.sweep import sweep\n"
-        "sweep(toy.traced, seeds=1, where=sys.argv[1], epochs=9999, workers=1,\n"
-        "      store=Store(Path(sys.argv[1] + '.runs')))"
-    )
+    (tmp_path / "endless.py").write_text(ENDLESS)
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
     environment = {**os.environ, "PYTHONPATH": path, "CURLNB_LOG": os.devnull}
-    parent = subprocess.Popen([sys.executable, "-c", code, str(where)], env=environment)
+    line = [sys.executable, str(HERE / "forks.py"), "-m", "endless", str(tmp_path)]
+    parent = subprocess.Popen(line, cwd=tmp_path, env=environment)
     while not where.exists():
+        assert parent.poll() is None
         time.sleep(0.05)
-    parent.kill()
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     parent.wait()
     time.sleep(1)
     steps = where.read_text()
-    time.sleep(1)
+    time.sleep(0.5)
     assert where.read_text() == steps
 
 
@@ -168,10 +178,8 @@ def event_loop():
     """Dask gives the thread of a loop of its own ten seconds to begin, which is not always enough
     where other tests keep the processor.
     """
-    loop, begun = (
-        pytest.importorskip("tornado.ioloop").IOLoop(make_current=False),
-        threading.Event(),
-    )
+    loop = pytest.importorskip("tornado.ioloop").IOLoop(make_current=False)
+    begun = threading.Event()
     thread = threading.Thread(target=loop.start, daemon=True)
     thread.start()
     loop.add_callback(begun.set)
@@ -182,21 +190,21 @@ def event_loop():
     loop.close()
 
 
-@contextlib.contextmanager
-def dask_cluster():
+@pytest.fixture(scope="module")
+def cluster():
+    """The last test closes it."""
     distributed = pytest.importorskip("distributed")
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "host": "127.0.0.1"}
     with (
         event_loop() as loop,
         distributed.LocalCluster(n_workers=2, silence_logs=50, loop=loop, **options) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
     ):
-        yield cluster, client
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def client():
-    with dask_cluster() as (_, client):
+def client(cluster):
+    with pytest.importorskip("distributed").Client(cluster, set_as_default=False) as client:
         yield client
 
 
@@ -263,28 +271,29 @@ def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, mon
         )
 
 
-def test_a_lost_scheduler_ends_the_sweep_with_one_line_and_finished_runs_are_kept(tmp_path):
-    how = {"store": Store(tmp_path / "runs"), "where": str(tmp_path / "steps")}
-    points = [{"epochs": 2, "seeds": 2}, {"epochs": 400, "seeds": 2}]
-    with dask_cluster() as (cluster, client):
-
-        def close() -> None:
-            while len(list((tmp_path / "runs").glob("toy.traced/*/run.json"))) < 2:
-                time.sleep(0.02)
-            time.sleep(0.5)
-            cluster.close()
-
-        threading.Thread(target=close).start()
-        with pytest.raises(SweepError) as caught:
-            sweep(toy.traced, points, executor=client.get_executor(), **how)
-    assert re.search(r"lost perhaps: 2 of 4 runs are finished and kept", str(caught.value))
-    assert "\n" not in str(caught.value)
-    assert list(sweep(toy.traced, points[:1], workers=0, **how)["weight"]) == [8.0, 8.0]
-
-
 def test_the_line_for_slurm_names_a_run_that_there_is():
     text = (HERE.parent / "docs" / "cluster.md").read_text()
     words = re.search(r"curlnb run images.simclr (.+?) --profile gpu", text, re.S)[1]
     given = dict(word.split("=") for word in words.replace("\\\n", " ").split())
     assert given.pop("seed") == "$SLURM_ARRAY_TASK_ID"
     simclr.parameters({name: _value(text) for name, text in given.items()})
+
+
+def test_a_lost_scheduler_ends_the_sweep_with_one_line_and_finished_runs_are_kept(
+    cluster, client, tmp_path
+):
+    how = {"store": Store(tmp_path / "runs"), "where": str(tmp_path / "steps")}
+    points = [{"epochs": 2, "seeds": 2}, {"epochs": 400, "seeds": 2}]
+
+    def close() -> None:
+        while len(list((tmp_path / "runs").glob("toy.traced/*/run.json"))) < 2:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        cluster.close()
+
+    threading.Thread(target=close).start()
+    with pytest.raises(SweepError) as caught:
+        sweep(toy.traced, points, executor=client.get_executor(), **how)
+    assert re.search(r"lost perhaps: 2 of 4 runs are finished and kept", str(caught.value))
+    assert "\n" not in str(caught.value)
+    assert list(sweep(toy.traced, points[:1], workers=0, **how)["weight"]) == [8.0, 8.0]

@@ -1,12 +1,12 @@
 """Where a number comes from is read of the checkout, whatever the surroundings are."""
 
 import os
+import runpy
 import subprocess
-import sys
 
 import pytest
 
-from curlnb.runs import provenance
+from curlnb.runs import environment, provenance
 
 
 @pytest.fixture
@@ -40,8 +40,7 @@ def test_outside_of_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
     assert provenance.git("rev-parse", "HEAD") == ""
 
 
-def test_an_empty_renderer_counts_as_none():
-    code = "import os, curlnb.runs.environment; print('MUJOCO_GL' in os.environ)"
-    about = {**os.environ, "MUJOCO_GL": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=about, capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
+def test_an_empty_renderer_counts_as_none(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "")
+    runpy.run_path(environment.__file__)
+    assert "MUJOCO_GL" not in os.environ

@@ -95,23 +95,17 @@ def reading() -> list[str]:
     return found
 
 
-def in_a_process(what: str, folder: Path, dry: str) -> list[str]:
-    about = {"CURLNB_DRY": dry, "OMP_NUM_THREADS": "1", "CURLNB_DEVICE": "cpu"}
+def test_what_runs_call_is_in_their_keys_or_behind_the_digests_of_data(tmp_path):
+    """In a process of its own, where nothing is kept from other tests' runs."""
+    about = {"CURLNB_DRY": "1", "OMP_NUM_THREADS": "1", "CURLNB_DEVICE": "cpu"}
     about["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-    line = [sys.executable, __file__, what, str(folder)]
+    line = [sys.executable, str(TESTS / "forks.py"), "-m", "runs.test_reached", str(tmp_path)]
     done = subprocess.run(line, env={**os.environ, **about}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_what_runs_call_is_in_their_keys(tmp_path):
-    assert in_a_process("uncovered", tmp_path, "1") == []
-
-
-def test_what_reads_data_is_in_the_keys_or_behind_the_digests(tmp_path):
-    assert in_a_process("reading", tmp_path, "0") == []
+    assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
 if __name__ == "__main__":
-    what, folder = sys.argv[1:]
-    print(json.dumps(uncovered(Path(folder)) if what == "uncovered" else reading()))
+    found = uncovered(Path(sys.argv[1]))
+    os.environ["CURLNB_DRY"] = "0"
+    print(json.dumps(found + reading()))

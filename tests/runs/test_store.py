@@ -6,7 +6,6 @@ import json
 import math
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from safetensors import safe_open
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
-from curlnb.runs.executors import SweepError
+from curlnb.runs.executors import Job, SweepError, local_processes, work
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.provenance import numerics, other_numerics
@@ -33,13 +32,13 @@ HERE = Path(__file__).parent.parent
 
 
 def test_a_run_is_computed_once_and_found_again(tmp_path):
-    where = str(tmp_path / "count")
+    """Points may carry their own seeds."""
+    where, store = str(tmp_path / "count"), Store(tmp_path / "runs")
+    grid = [{"where": where}, {"where": where, "pause": 0.1, "seeds": [4]}]
     for _ in range(2):
-        table = sweep(
-            toy.counted, [{"where": where}], seeds=3, store=Store(tmp_path / "runs"), workers=0
-        )
-    assert list(table["twice"]) == [0, 2, 4]
-    assert Path(where).read_text().split() == ["0", "1", "2"]
+        table = sweep(toy.counted, grid, seeds=3, store=store, workers=0)
+    assert list(table["twice"]) == [0, 2, 4, 8]
+    assert Path(where).read_text().split() == ["0", "1", "2", "4"]
 
 
 @experiment
@@ -93,20 +92,24 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("stop_after", [1, 5, 8, 13, 20])
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, stop_after):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run: its metrics and its weight."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    metrics = store.run(toy.regression, {}, 3)["metrics"]
+    return metrics, store.arrays(toy.regression, {}, 3)["weight"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 8, 13])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, whole, stop_after):
     """Stopped at any step, in mid-epoch or between epochs; noise, dropout, batch norm, Adam and the
     log all go on.
     """
-    whole = Store(tmp_path / "whole").run(toy.regression, {}, 3)
-    toy.interrupt(Store(tmp_path / "cut"), toy.regression, {}, 3, after=stop_after)
+    store = Store(tmp_path)
+    toy.interrupt(store, toy.regression, {}, 3, after=stop_after)
     torch.manual_seed(99)  # whatever happened in between
-    resumed = Store(tmp_path / "cut").run(toy.regression, {}, 3)
-    assert resumed["metrics"] == whole["metrics"]
-    arrays = [
-        Store(tmp_path / name).arrays(toy.regression, {}, 3)["weight"] for name in ("whole", "cut")
-    ]
-    assert torch.equal(*arrays)
+    assert store.run(toy.regression, {}, 3)["metrics"] == whole[0]
+    assert torch.equal(store.arrays(toy.regression, {}, 3)["weight"], whole[1])
 
 
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
@@ -169,17 +172,13 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
 
 
 def test_two_processes_that_want_one_run_train_it_once(tmp_path):
-    code = (
-        "import sys, toy; from pathlib import Path; from curlnb.runs.store import Store;"
-        "print(Store(Path(sys.argv[1])).run(toy.counted, {'where': sys.argv[2], 'pause': 1.0}, 5)['metrics'])"
+    store, full = Store(tmp_path / "runs"), {"where": str(tmp_path / "count"), "pause": 1.0}
+    job = Job(toy.counted, store, full, 5, toy.counted.key(full, 5))
+    pool = local_processes(2)
+    assert all(
+        [each.result() for each in [pool.submit(work, job.sent(), True, True) for _ in range(2)]]
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "runs"), str(tmp_path / "count")]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    processes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [p.communicate(timeout=60)[0].strip() for p in processes] == ["{'twice': 10}"] * 2
+    assert job.find()["metrics"] == {"twice": 10}
     assert (tmp_path / "count").read_text() == "5\n"
 
 
@@ -247,17 +246,6 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
         store.trained(toy.regression, {}, 0)
 
 
-def test_a_record_in_anothers_place_and_one_with_nan_are_computed_again(tmp_path):
-    store, parameters = Store(tmp_path), {"epochs": 1}
-    records = [store.run(toy.regression, parameters, seed)["metrics"] for seed in (0, 5)]
-    places = [store.folder(toy.regression, parameters, seed) / "run.json" for seed in (0, 5)]
-    shutil.copy(places[1], places[0])
-    assert store.run(toy.regression, parameters, 0)["metrics"] == records[0]
-    kept = files.read_sealed(places[1])
-    files.write_sealed(places[1], kept | {"metrics": kept["metrics"] | {"loss": math.nan}})
-    assert store.run(toy.regression, parameters, 5)["metrics"] == records[1]
-
-
 def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(
     tmp_path, monkeypatch
 ):
@@ -314,17 +302,6 @@ def test_dry_runs_never_lie_among_results(monkeypatch, tmp_path):
     assert default_store().root == tmp_path / "dry" / "quick" / "runs"
 
 
-def test_points_may_carry_their_own_seeds(tmp_path):
-    table = sweep(
-        toy.counted,
-        [{"where": str(tmp_path / "c"), "seeds": [4]}],
-        seeds=2,
-        store=Store(tmp_path / "r"),
-        workers=0,
-    )
-    assert list(table["seed"]) == [4]
-
-
 def test_a_reference_store_computes_nothing(tmp_path):
     store = Store(tmp_path / "runs", reference=tmp_path / "reference", reference_only=True)
     with pytest.raises(StoreError, match=r"no reference run of toy.counted"):
@@ -333,18 +310,9 @@ def test_a_reference_store_computes_nothing(tmp_path):
 
 
 def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
-    store = Store(tmp_path / "runs")
-    with pytest.raises(
-        ValueError,
-        match=r"two values of own are both called \"partial\": give each a name of its own",
-    ):
-        sweep(
-            toy.given,
-            {"own": [functools.partial(pow, 2), functools.partial(pow, 3)]},
-            seeds=1,
-            store=store,
-            workers=0,
-        )
+    store, alike = Store(tmp_path / "runs"), [functools.partial(pow, n) for n in (2, 3)]
+    with pytest.raises(ValueError, match="two values of own have one name: give each a name of"):
+        sweep(toy.given, {"own": alike}, seeds=1, store=store, workers=0)
     table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == ["double", "half"]
 
@@ -356,17 +324,22 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert toy.given.key({"own": np.int64(2)}, 0) == toy.given.key({"own": 2}, 0)
 
 
-def test_a_metric_that_would_hide_a_column_is_refused(tmp_path):
-    with pytest.raises(
-        SweepError, match=r"returned a metric 'seconds', which a table has a column of"
-    ):
-        sweep(
-            toy.given,
-            [{"own": 1, "metric": "seconds"}],
-            seeds=1,
-            store=Store(tmp_path / "runs"),
-            workers=0,
-        )
+@experiment
+def measured(run, *, seed, metrics=None):
+    return metrics
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"seconds": 1.0}, "returned a metric 'seconds', which a table has a column of"),
+        ({"loss": [1.0, math.nan]}, "returned NaN, or what is no number or text"),
+    ],
+)
+def test_metrics_that_hide_a_column_or_are_no_numbers_are_refused(tmp_path, metrics, message):
+    with pytest.raises(SweepError, match=message):
+        sweep(measured, seeds=1, store=Store(tmp_path), workers=0, metrics=metrics)
+    assert not [*tmp_path.rglob("run.json")]
 
 
 @pytest.mark.parametrize("value", ["hard", 62])
@@ -376,9 +349,3 @@ def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
         match=rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}",
     ):
         sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))
-
-
-def test_a_process_bound_to_one_core_counts_one(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
-    monkeypatch.delenv("CURLNB_WORKERS", raising=False)
-    assert environment.workers() == 1

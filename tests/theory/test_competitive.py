@@ -1,11 +1,14 @@
 """Lemma 5.1: sub-Gaussian constants against known ones, both sides, the margin that is needed."""
 
+import itertools
 import math
 
 import pytest
 import torch
+from formulas import doubles, generator, normal, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.competitive import (
@@ -15,7 +18,6 @@ from curlnb.theory.competitive import (
     lemma_bound,
     margin,
     margin_loss,
-    mean_margins,
     needed_margin,
     needed_share,
     sub_gaussian,
@@ -29,24 +31,16 @@ from curlnb.theory.finite_worlds import (
 )
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
-
-
-@pytest.mark.parametrize("p", [0.5, 0.3, 0.02, 1e-6])
-@pytest.mark.parametrize("turn", [None, 0.0, 0.4, 2.9])
+@pytest.mark.parametrize("p", [0.5, 0.02, 1e-6])
+@pytest.mark.parametrize("turn", [None, 0.0, 2.9])
 def test_two_points_have_the_constant_of_kearns_and_saul(p, turn):
     """(1 - 2p)/(2 ln((1 - p)/p)) times the squared distance, in one and two dimensions."""
     distance = 1.7
-    f = torch.tensor([[0.0], [distance]], dtype=torch.float64) + 0.3
+    f = doubles([[0.0], [distance]]) + 0.3
     if turn is not None:
-        f = f @ torch.tensor([[math.cos(turn), math.sin(turn)]], dtype=torch.float64)
+        f = f @ doubles([[math.cos(turn), math.sin(turn)]])
     known = 0.25 if p == 0.5 else (1 - 2 * p) / (2 * math.log((1 - p) / p))
-    D = torch.tensor([[1 - p, p]], dtype=torch.float64)
+    D = doubles([[1 - p, p]])
     assert float(sub_gaussian(D, f)) == pytest.approx(known * distance**2, rel=1e-6)
 
 
@@ -58,39 +52,37 @@ def test_the_constant_lies_between_variance_and_hoeffding_and_moves_with_f(seed,
     constant = sub_gaussian(world.D, f)
     centred = f - (world.D @ f).unsqueeze(1)
     covariance = torch.einsum("cx,cxi,cxj->cij", world.D, centred, centred)
-    assert bool((constant >= torch.linalg.eigvalsh(covariance)[:, -1] - 1e-12).all())
-    assert bool((constant <= torch.pdist(f).max() ** 2 / 4 + 1e-9).all())
+    assert (constant >= torch.linalg.eigvalsh(covariance)[:, -1] - 1e-12).all()
+    assert (constant <= torch.pdist(f).max() ** 2 / 4 + 1e-9).all()
     v = normal(400, d, seed=seed + 1) * torch.logspace(-2, 1.5, 400, dtype=torch.float64)[:, None]
     exponents = (world.D.log().unsqueeze(1) + v @ centred.mT).logsumexp(-1)  # [c, 400]
-    assert bool((exponents <= constant[:, None] * v.square().sum(1) / 2 * (1 + 1e-5) + 1e-12).all())
-    torch.testing.assert_close(sub_gaussian(world.D, f + 5), constant, rtol=1e-5, atol=1e-9)
-    torch.testing.assert_close(sub_gaussian(world.D, 3 * f), 9 * constant, rtol=1e-5, atol=1e-9)
+    assert (exponents <= constant[:, None] * v.square().sum(1) / 2 * (1 + 1e-5) + 1e-12).all()
+    assert_close(sub_gaussian(world.D, f + 5), constant, rtol=1e-5, atol=1e-9)
+    assert_close(sub_gaussian(world.D, 3 * f), 9 * constant, rtol=1e-5, atol=1e-9)
 
 
 def test_a_collapsed_class_and_points_that_are_never_drawn_do_not_count():
-    D = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
-    f = torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    D = doubles([[1.0, 0.0], [0.5, 0.5]])
+    f = doubles([[1.0, 0.0], [1.0, 0.0]])
     assert float(sub_gaussian(D, f).max()) == 0
-    lonely = World(torch.ones(1).double(), torch.tensor([[1.0, 0.0]], dtype=torch.float64))
-    found = concentration(lonely, torch.tensor([[0.6, 0.8], [100.0, 0.0]], dtype=torch.float64))
+    lonely = World(torch.ones(1).double(), doubles([[1.0, 0.0]]))
+    found = concentration(lonely, doubles([[0.6, 0.8], [100.0, 0.0]]))
     assert float(found.radius) == pytest.approx(1)
     assert float(found.sigma) == 0
 
 
 def test_more_than_two_dimensions_and_epsilon_0_are_refused():
     world = random_world(generator(), 2, 3)
-    with pytest.raises(ValueError, match="d = 3"):
+    with refused("d = 3"):
         sub_gaussian(world.D, normal(3, 3))
-    with pytest.raises(ValueError, match="epsilon is 0"):
+    with refused("epsilon is 0"):
         margin(Concentration(torch.ones(1), torch.ones(1)), 0.0)
 
 
 @pytest.mark.parametrize("radius", [0.5, 3.0])
 def test_the_margins_follow_their_formulas(radius):
     """The proof's with and without 2 log R; the sharper one solves its equation."""
-    c = Concentration(
-        torch.tensor(radius, dtype=torch.float64), torch.tensor(0.4, dtype=torch.float64)
-    )
+    c = Concentration(doubles(radius), doubles(0.4))
     for epsilon in (1e-6, 0.01, 0.2):
         expected = 1 + 2 * radius * 0.4 * math.sqrt(
             2 * math.log(max(radius, 1)) + math.log(3 / epsilon)
@@ -105,40 +97,18 @@ def test_the_margins_follow_their_formulas(radius):
     assert float(margin(c, 10.0, sharp=True)) == 1
 
 
-def test_gamma_1_is_the_mean_classifiers_hinge_loss_and_margins_are_a_distribution():
+def test_margin_loss_equals_a_loop_and_at_1_it_is_the_mean_classifiers_hinge_loss():
     worlds, f = random_world(generator(2), 4, 5, batch=(6,)), normal(6, 5, 2, seed=3)
-    torch.testing.assert_close(
-        margin_loss(worlds, f, 1.0), pair_losses(worlds, f, "hinge").supervised()
-    )
-    values, chances = mean_margins(worlds, f)
-    torch.testing.assert_close(chances.sum(-1), torch.ones(6, dtype=torch.float64))
+    assert_close(margin_loss(worlds, f, 1.0), pair_losses(worlds, f, "hinge").supervised())
     gamma = torch.linspace(0.5, 3, 6).double()
-    torch.testing.assert_close(
-        margin_loss(worlds, f, gamma), (chances * (gamma[:, None] - values).clamp_min(0)).sum(-1)
-    )
-
-
-def test_both_sides_of_the_lemma_agree_with_sampling():
-    """Classes, anchors, positives and negatives drawn one by one: within 5 standard errors."""
-    g, n, epsilon = generator(4), 200_000, 0.1
-    world, f = random_world(g, 3, 4), normal(4, 2, seed=5)
-    gamma = float(margin(concentration(world, f), epsilon))
-    classes = torch.multinomial(world.rho, 2 * n, replacement=True, generator=g).view(n, 2)
-    classes = classes[classes[:, 0] != classes[:, 1]]
-    x, positive = f[
-        torch.multinomial(world.D[classes[:, 0]], 2, replacement=True, generator=g)
-    ].unbind(1)
-    negative = f[torch.multinomial(world.D[classes[:, 1]], 1, generator=g).squeeze(1)]
-    means = world.D @ f
-    left = (1 - (x * (positive - negative)).sum(1)).clamp_min(0)
-    right = gamma * (
-        1 - (x * (means[classes[:, 0]] - means[classes[:, 1]])).sum(1) / gamma
-    ).clamp_min(0)
-    for drawn, exact in (
-        (left, pair_losses(world, f, "hinge").different_class),
-        (right, lemma_bound(world, f, epsilon) - epsilon),
-    ):
-        assert abs(float(drawn.mean() - exact)) < 5 * float(drawn.std()) / len(drawn) ** 0.5
+    found = margin_loss(worlds, f, gamma)
+    for i in (0, 5):
+        rho, D, points = worlds.rho[i], worlds.D[i], f[i]
+        means, total = D @ points, 0.0
+        for c, e, x in itertools.product(range(4), range(4), range(5)):
+            chance = rho[c] * rho[e] * D[c, x] * (c != e) / (1 - rho.square().sum())
+            total += chance * max(0, gamma[i] - points[x] @ (means[c] - means[e]))
+        assert float(found[i]) == pytest.approx(float(total))
 
 
 @settings(deadline=None, max_examples=20)
@@ -147,24 +117,24 @@ def test_lemma_5_1_holds_with_both_margins_and_the_needed_one_is_an_equality(
     seed, log_size, epsilon
 ):
     worlds, f = (
-        random_world(generator(seed), 3, 5, batch=(20,)),
-        10**log_size * normal(20, 5, 2, seed=seed),
+        random_world(generator(seed), 3, 5, batch=(8,)),
+        10**log_size * normal(8, 5, 2, seed=seed),
     )
     left = pair_losses(worlds, f, "hinge").different_class
+    assert (left <= lemma_bound(worlds, f, epsilon) * (1 + 1e-9)).all()
     for sharp in (False, True):
-        assert bool((left <= lemma_bound(worlds, f, epsilon, sharp=sharp) * (1 + 1e-9)).all())
         share = needed_share(worlds, f, left, epsilon, sharp=sharp)
-        assert bool((share[share.isfinite()] <= 1 + 1e-9).all())
+        assert (share[share.isfinite()] <= 1 + 1e-9).all()
     target = left - epsilon
     reached = margin_loss(worlds, f, needed_margin(worlds, f, target))
-    torch.testing.assert_close(reached, target.clamp_min(0), rtol=1e-9, atol=1e-9)
+    assert_close(reached, target.clamp_min(0), rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_of_the_needed_share_agree_with_finite_differences():
     """The search climbs it through the supremum of sigma and the root gamma*."""
     world, f = random_world(generator(8), 3, 4, spread=1.0), normal(4, 2, seed=9)
 
-    def share(table: torch.Tensor) -> torch.Tensor:
+    def share(table):
         return needed_share(world, table, pair_losses(world, table, "hinge").different_class, 0.05)
 
     f.requires_grad_()
@@ -176,29 +146,31 @@ def test_gradients_of_the_needed_share_agree_with_finite_differences():
 
 
 def test_the_search_finds_a_violation_of_a_lowered_margin_and_none_of_the_proved_one():
-    def ratio(constant: float):
+    def ratio(constant):
         return lambda world, f: (
             pair_losses(world, f, "hinge").different_class
             / lemma_bound(world, f, 0.01, constant=constant)
         )
 
-    options = dict(generator=generator(1), steps=60, restarts=6)
+    options = dict(generator=generator(1), steps=60, restarts=4)
     assert search(ratio(0.1), 3, 5, 2, **options).value > 1
     assert search(ratio(1.0), 3, 5, 2, **options).value <= 1
 
 
 def test_the_guarantee_bounds_every_member_of_a_class_that_its_minimiser_could_replace():
-    """Corollary 5.1.1 with f_hat the minimiser of L_un over 300 linear maps, Gen_M = 0."""
+    """Corollary 5.1.1 with f_hat the minimiser of L_un over 50 linear maps, Gen_M = 0."""
     g = generator(11)
     inputs = torch.eye(3).double().repeat_interleave(3, 0) + 0.3 * normal(9, 3, seed=12)
-    f = 2 * inputs @ normal(300, 2, 3, seed=13).mT
+    f = 2 * inputs @ normal(50, 2, 3, seed=13).mT
     D = (0.9 * torch.eye(3).repeat_interleave(3, 1) / 3 + 0.1 / 9).double()
     rho = torch.softmax(torch.randn(3, generator=g).double(), -1)
-    worlds = World(rho.expand(300, 3), D.expand(300, 3, 9))
+    worlds = World(rho.expand(50, 3), D.expand(50, 3, 9))
     pairs = pair_losses(worlds, f, "hinge")
     best = float(pairs.supervised()[pairs.unsupervised.argmin()])
     price = (
         collision_constant("hinge") * pairs.tau / (1 - pairs.tau) * intraclass_deviation(worlds, f)
     )
-    right, sharper = guarantee(worlds, f, price), guarantee(worlds, f, price, sharp=True)
-    assert best <= float(sharper.min()) <= float(right.min())
+    right = guarantee(worlds, f, price, epsilons=torch.logspace(-6, 1, 20).double())
+    assert best <= float(right.min())
+    one = guarantee(worlds, f, price, epsilons=torch.tensor([0.1]).double())
+    assert_close(one, lemma_bound(worlds, f, 0.1) + price)

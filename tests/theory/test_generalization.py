@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from formulas import doubles, generator, refused
 
 from curlnb.theory import debiasing, finite_worlds, generalization
 from curlnb.theory.finite_worlds import World, random_world
@@ -16,10 +17,6 @@ from curlnb.theory.generalization import (
     softmax_classifier_loss,
     tuple_loss,
 )
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def world_and_f(seed=0, classes=4, points=5, dim=3, *, batch=(), uniform=True, scale=1.5):
@@ -55,12 +52,12 @@ def test_lemma_4_holds_from_k_minus_1_negatives_on_and_not_below(K):
     for scale in (0.1, 1.0, 4.0):
         world, f = world_and_f(K, batch=(50,), scale=scale)
         left = mean_classifier_loss(world, f, K)
-        for N in (K - 1, K, 20):
-            assert bool((left <= debiased_loss(world, f, N) * (1 + 1e-12)).all())
+        for N in (K - 1, 20):
+            assert (left <= debiased_loss(world, f, N) * (1 + 1e-12)).all()
         below = debiased_loss(world, f, 0.5 * (K - 1))
-        assert bool((left <= 2 * below * (1 + 1e-12)).all())
+        assert (left <= 2 * below * (1 + 1e-12)).all()
         if scale == 0.1:  # nearly constant: log K against log(1 + N)
-            assert bool((left > below).all())
+            assert (left > below).all()
 
 
 def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_better():
@@ -69,7 +66,7 @@ def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_bette
     assert best <= float(mean_classifier_loss(world, f, 3)) + 1e-9
     g = generator(1)
     tasks = list(itertools.combinations(range(4), 3))
-    for _ in range(20):  # any classifiers do at best as well
+    for _ in range(5):  # any classifiers do at best as well
         value = 0.0
         for task in tasks:
             scores = (
@@ -87,7 +84,7 @@ def test_the_best_classifier_is_no_worse_than_the_mean_one_and_no_other_is_bette
 @pytest.mark.parametrize(("classes", "K"), [(4, 2), (4, 4), (5, 3)])
 def test_the_collapsed_simplex_makes_lemma_4_an_equality(classes, K):
     world, f = generalization.simplex(classes, 2.5)
-    assert torch.allclose((f @ f.T).diagonal(), torch.tensor(2.5, dtype=torch.float64))
+    assert torch.allclose((f @ f.T).diagonal(), doubles(2.5))
     assert torch.allclose(
         mean_classifier_loss(world, f, K), debiased_loss(world, f, K - 1), rtol=1e-12
     )
@@ -133,15 +130,16 @@ def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0(
         - generalization.negative_mean(collapsed, corners)
     ).diagonal()
     # frequent classes keep false negatives, rare ones lose true ones
-    assert bool(((error > 0) == (unequal.rho > 0.25)).all())
+    assert ((error > 0) == (unequal.rho > 0.25)).all()
 
 
 def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
-    e = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    e = doubles([1.0, 0.0, 0.0])
     for N, tau, t in ((1, 0.1, 0.5), (8, 0.0, 1.0), (8, 0.4, 0.2)):
         low, high = generalization.loss_range(N, tau, t)
-        worst = tuple_loss(e, -e, e.expand(N, 3), -e.expand(2, 3), tau_plus=tau, temperature=t)
-        best = tuple_loss(e, e, -e.expand(N, 3), e.expand(2, 3), tau_plus=tau, temperature=t)
+        many, two = e.expand(1, N, 3), e.expand(1, 2, 3)
+        worst = tuple_loss(e[None], -e[None], many, -two, tau_plus=tau, temperature=t)
+        best = tuple_loss(e[None], e[None], -many, two, tau_plus=tau, temperature=t)
         assert (float(best), float(worst)) == pytest.approx((low, high), rel=1e-12)
         x = torch.nn.functional.normalize(
             torch.randn(500, N + 4, 3, generator=generator(), dtype=torch.float64), dim=-1
@@ -150,6 +148,10 @@ def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
             x[:, 0], x[:, 1], x[:, 2 : 2 + N], x[:, 2 + N :], tau_plus=tau, temperature=t
         )
         assert low <= float(losses.min()) < float(losses.max()) <= high
+        e_all = ((x[:, :1] * x[:, 1:]).sum(-1) / t).exp()  # of the positive, N u's and two v's
+        plus, u, v = e_all[:, 0], e_all[:, 1 : 1 + N].mean(1), e_all[:, 1 + N :].mean(1)
+        g = ((u - tau * v) / (1 - tau)).clamp_min(math.exp(-1 / t))
+        torch.testing.assert_close(losses, (1 + N * g / plus).log())
 
 
 def test_no_gradient_is_longer_than_the_lipschitz_constant_and_some_are_nearly_as_long():
@@ -175,30 +177,13 @@ def test_no_gradient_is_longer_than_the_lipschitz_constant_and_some_are_nearly_a
     assert shares[1, 1, 0.0, 0.2] > 0.9
 
 
-def test_the_debiased_loss_of_many_samples_tends_to_lemma_4s_right_side():
-    world, f = world_and_f(7, classes=5)
-    f = torch.nn.functional.normalize(f, dim=-1)
-    g, n = generator(1), 4000
-    c = torch.randint(0, 5, (n,), generator=g)
-    x, positive = f[torch.multinomial(world.D[c], 2, replacement=True, generator=g)].unbind(1)
-    u = f[torch.multinomial(world.rho @ world.D, n * 400, replacement=True, generator=g)].view(
-        n, 400, 3
-    )
-    v = f[torch.multinomial(world.D[c], 400, replacement=True, generator=g)]
-    losses = tuple_loss(x, positive, u, v, tau_plus=0.2, temperature=1.0)
-    # N = 400 leaves a bias of order 1/N beside the sampling error
-    assert (
-        abs(float(losses.mean() - debiased_loss(world, f, 400)))
-        < 4 * float(losses.std()) / math.sqrt(n) + 0.01
-    )
-
-
 def test_printed_terms_are_the_papers_formulas():
     assert generalization.printed_B(1, 0.1) == 0  # and yet a loss with one negative is not constant
     assert generalization.loss_range(1, 0.1, 0.5)[1] > generalization.loss_range(1, 0.1, 0.5)[0] + 1
     for N, M, tau in ((1, 1, 0.1), (510, 3, 0.2), (7, 90, 0.0)):
         other_form = math.sqrt((N + M) * (1 / (N * (1 - tau) ** 2) + tau**2 / M))
-        assert generalization.printed_lambda(N, M, tau) == pytest.approx(other_form)
+        terms = generalization.printed_terms(N, M, 10, tau, 20.0)
+        assert terms.complexity == pytest.approx(2 * other_form)
     terms = generalization.printed_terms(4, 1, 100, 0.5, 30.0, delta=math.exp(-4))
     assert tuple(terms) == pytest.approx((1.0, 1.0, math.sqrt(6.25) * 0.3, math.log(4) * 2.5 * 0.2))
     assert terms.total == pytest.approx(sum(terms))
@@ -223,18 +208,14 @@ def test_the_rademacher_average_of_linear_maps_stays_below_its_closed_form():
     inputs = torch.nn.functional.normalize(
         torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1
     )
-    mean, error = generalization.rademacher_average(
-        generalization.linear_supremum(inputs), 40, 3, generator=generator(1)
-    )
+    signs = 2 * torch.randint(0, 2, (1000, 3, 40), generator=generator(1)).double() - 1
+    reached = torch.linalg.matrix_norm(signs @ inputs)  # by the best map of norm 1
+    mean, error = float(reached.mean()), float(reached.std()) / math.sqrt(1000)
     assert 0.9 * generalization.linear_rademacher(2, 1, 8, 3) < mean - 4 * error
     assert mean + 4 * error < generalization.linear_rademacher(2, 1, 8, 3) * 1.02
 
 
 def test_bad_input_is_answered_in_one_line():
     world, f = world_and_f()
-    with pytest.raises(ValueError, match="K is 5: a task has from 2 to all 4 classes"):
+    with refused("K is 5: a task has from 2 to all 4 classes"):
         mean_classifier_loss(world, f, 5)
-    with pytest.raises(ValueError, match="N is 0"):
-        debiased_loss(world, f, 0)
-    with pytest.raises(ValueError, match="tasks of 10 among 20 classes"):
-        generalization._tasks(20, 10)

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from formulas import doubles, generator, normal, refused
 from torch.nn.functional import normalize
 
 from curlnb.theory import packing
@@ -22,32 +21,11 @@ from curlnb.theory.packing import (
 from curlnb.theory.worst_case import uniform_world
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def uniform(classes: int) -> torch.Tensor:
+def uniform(classes):
     return torch.full((classes,), 1 / classes, dtype=torch.float64)
 
 
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
-
-
-def test_nearest_squared_equals_a_loop():
-    v = normalize(normal(6, 3), dim=1)
-    loop = [
-        min(
-            sum((float(a) - float(b)) ** 2 for a, b in zip(v[c], v[k], strict=True))
-            for k in range(6)
-            if k != c
-        )
-        for c in range(6)
-    ]
-    assert nearest_squared(v).tolist() == pytest.approx(loop, abs=1e-12)
-
-
-@pytest.mark.parametrize("classes", range(2, 13))
+@pytest.mark.parametrize("classes", [2, 4, 5, 7, 9, 12])
 def test_tammes_known_packings_are_found(classes):
     found = maximise(uniform(classes), 3, starts=10, generator=generator(), least=True)
     assert math.sqrt(found.value) == pytest.approx(packing.tammes_distance(classes), abs=1e-3)
@@ -64,28 +42,28 @@ def test_tammes_known_packings_are_found(classes):
     ],
 )
 def test_equation_7_where_it_is_known_in_closed_form(classes, d, value):
-    assert maximise(uniform(classes), d, starts=24, generator=generator()).value == pytest.approx(
+    assert maximise(uniform(classes), d, starts=16, generator=generator()).value == pytest.approx(
         value, abs=1e-6
     )
 
 
-@pytest.mark.parametrize("common", [0.5, 0.7, 0.75, 0.9])
+@pytest.mark.parametrize("common", [0.5, 0.7, 0.9])
 def test_three_classes_in_closed_form(common):
     """One class at a pole, the others at cos theta = -common / (4 (1 - common))."""
     cosine = max(-1.0, min(-0.5, -common / (4 * (1 - common))))
     value = common * (2 - 2 * cosine) + (1 - common) * 4 * (1 - cosine**2)
-    rho = torch.tensor([common, (1 - common) / 2, (1 - common) / 2], dtype=torch.float64)
+    rho = doubles([common, (1 - common) / 2, (1 - common) / 2])
     assert maximise(rho, 3, starts=10, generator=generator()).value == pytest.approx(
         value, abs=1e-6
     )
 
 
 def test_worst_loss_of_collapsed_classes_is_equation_7():
-    """L*_inf = -(value of Eq. 7) / (2t): s = 1 - ||.||^2 / 2, and the positives cancel the 1."""
+    """L*_inf = -(value of Eq. 7) / 2: s = 1 - ||.||^2 / 2, and the positives cancel the 1."""
     v = normalize(normal(4, 3), dim=1)
     world, f = uniform_world(4, 3), v.repeat_interleave(3, 0)
-    assert float(worst_loss(world, f, 0.5)) == pytest.approx(
-        -float(nearest_squared(v).mean()), abs=1e-12
+    assert float(worst_loss(world, f)) == pytest.approx(
+        -float(nearest_squared(v).mean()) / 2, abs=1e-12
     )
     assert float(packing.alignment(world, f)) == pytest.approx(0, abs=1e-12)
 
@@ -100,16 +78,14 @@ def test_alignment_is_half_the_mean_squared_distance():
 
 def test_descent_finds_equation_7_and_collapses_the_classes():
     world = uniform_world(5, 2)
-    f = descend(world, 3, starts=8, steps=600, generator=generator())[0]
+    f = descend(world, 3, starts=6, steps=400, generator=generator())[0]
     assert float(worst_loss(world, f)) == pytest.approx(-81 / 80, abs=5e-4)
     assert float(packing.alignment(world, f)) < 1e-4
 
 
 def test_medoids_and_the_error_by_hand():
     f = normalize(
-        torch.tensor(
-            [[1, 0], [1, 0.1], [1, -0.5], [-1, 0], [-1, 0.2], [1, 0.3]], dtype=torch.float64
-        ),
+        doubles([[1, 0], [1, 0.1], [1, -0.5], [-1, 0], [-1, 0.2], [1, 0.3]]),
         dim=1,
     )
     world = uniform_world(2, 3)
@@ -123,28 +99,6 @@ def test_medoids_and_the_error_by_hand():
     assert nearest_neighbour_error(
         world, torch.ones(6, 1).double(), torch.ones(2, 1).double()
     ) == pytest.approx(1)  # ties against us
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), classes=st.integers(3, 6))
-def test_tasks_of_some_of_the_classes_or_of_their_unions_are_no_harder(seed, classes):
-    """robinson2021, after Theorem 5.
-
-    Some classes: the others' vectors and points go. Unions: the nearest vector's union.
-    """
-    chance, points = generator(seed), 3
-    labels = torch.arange(classes).repeat_interleave(points)
-    f = normalize(torch.randn(classes * points, 3, generator=chance, dtype=torch.float64), dim=1)
-    v = normalize(torch.randn(classes, 3, generator=chance, dtype=torch.float64), dim=1)
-    wrong = (f @ v.T).argmax(1) != labels
-    assert float(wrong.double().mean()) == pytest.approx(
-        nearest_neighbour_error(uniform_world(classes, points), f, v)
-    )
-    kept = labels < classes - 1
-    fewer = nearest_neighbour_error(uniform_world(classes - 1, points), f[kept], v[:-1])
-    assert fewer <= float(wrong[kept].double().mean()) + 1e-12
-    union = torch.randint(2, (classes,), generator=chance)
-    assert not (union[(f @ v.T).argmax(1)] != union[labels])[~wrong].any()
 
 
 def test_theorem_5_as_printed_is_broken_by_a_constant_embedding_and_as_proved_says_nothing_there():
@@ -217,9 +171,7 @@ def test_lemma_11_with_an_explicit_constant(beta):
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="no known value for 13"):
+    with refused("no known value for 13"):
         packing.tammes_distance(13)
-    with pytest.raises(
-        ValueError, match="at least 2 classes, 2 dimensions and a start, not 1, 3 and 1"
-    ):
+    with refused("at least 2 classes, 2 dimensions and a start, not 1, 3 and 1"):
         maximise(uniform(1), 3, starts=1, generator=generator())

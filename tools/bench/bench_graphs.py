@@ -3,10 +3,9 @@ over nodes.
 """
 
 import math
-from typing import Any
 
 import torch
-from bench_steps import higher, in_turn
+from bench_steps import Row, compared
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -39,19 +38,19 @@ def looped_loss(scores: Tensor, own: Tensor, *, beta: float = 0.0, sign: int = 1
     return against.sum() / (nodes * (count - 1)) - aligned
 
 
-def infograph_loss(device: torch.device) -> dict[str, Any]:
+def infograph_loss(device: torch.device) -> Row:
     """Steps a second, forward and backward of the loss on a batch of 128 graphs of MUTAG, on one
     thread, as runs compute.
     """
-    part = graphs.load("MUTAG", device).subset(torch.arange(BATCH, device=device))
-    nodes = len(part.batch)
-    generator = torch.Generator(device).manual_seed(0)
-    scores = torch.randn(nodes, BATCH, generator=generator, device=device).requires_grad_()
+    own = graphs.load("MUTAG", device).subset(torch.arange(BATCH, device=device)).batch
+    torch.manual_seed(0)
+    scores = torch.randn(len(own), BATCH, device=device, requires_grad=True)
     with devices.cpu_threads(1):
-        ours, loop = in_turn(
-            lambda: losses.jsd_loss(scores, part.batch).mean().backward(),
-            lambda: looped_loss(scores, part.batch).backward(),
+        return compared(
+            f"InfoGraph's loss, {BATCH} graphs, {len(own):,} nodes, against a loop over nodes",
+            lambda: losses.jsd_loss(scores, own).mean().backward(),
+            lambda: looped_loss(scores, own).backward(),
             device,
+            "steps/s",
+            1,
         )
-    what = f"InfoGraph's loss, {BATCH} graphs, {nodes:,} nodes, against a loop over nodes"
-    return higher(what, 1 / ours, 1 / loop, "steps/s")

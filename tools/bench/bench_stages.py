@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from bench_steps import (
     BATCH,
+    Row,
     Work,
-    higher,
     in_turn,
-    lower,
     mini_images,
     network_and_optimizer,
     own_way,
     released_way,
+    row,
 )
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -39,7 +39,7 @@ from curlnb.runs import devices, environment
 Stage = tuple[str, Work, float, float]  # name, what to time, operations, bytes
 
 
-def rows(device: torch.device, small: str, large: str) -> Iterator[dict[str, Any]]:
+def rows(device: torch.device, small: str, large: str) -> Iterator[Row]:
     """The machine's ceilings, then the stages of a step and its memory: the small network eager,
     the large one compiled.
     """
@@ -53,35 +53,32 @@ def rows(device: torch.device, small: str, large: str) -> Iterator[dict[str, Any
 # --- the ceiling, and each stage's share of it ----------------------------------------------------
 
 
-def ceiling(device: torch.device) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """(operations a second by precision, rows of the machine's rates), the best of several sizes
-    and repeats.
+def ceiling(device: torch.device) -> tuple[dict[str, float], list[Row]]:
+    """(operations a second by precision, rows of the machine's rates), the best of two sizes and
+    of several repeats.
     """
     cpu = device.type == "cpu"
-    sizes = (512, 1024) if cpu else (4096, 8192)
-    rate = {
-        precision: max(2 * n**3 / _seconds(_product(n, dtype, device), device) for n in sizes)
-        for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32))
-    }
-    in_memory, in_cache = (
-        2 * size / _seconds(_copy(size, device), device) / 1e9
-        for size in ((2**26, 2**16) if cpu else (2**30, 2**23))
-    )
+    rate = {}
+    for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
+        of_sizes = []
+        for n in (512, 1024) if cpu else (4096, 8192):
+            a, b, out = (torch.ones(n, n, dtype=dtype, device=device) for _ in range(3))
+            product = functools.partial(torch.mm, a, b, out=out)
+            of_sizes.append(2 * n**3 / _seconds(product, device))
+        rate[precision] = max(of_sizes)
+    sizes = (2**26, 2**16) if cpu else (2**30, 2**23)
+    moved = [2 * size / _copying(size, device) / 1e9 for size in sizes]
     giga = [each / 1e9 for each in rate.values()]
     return rate, [
-        higher("ceiling: matrix product, bf16 against float32", *giga, "GFLOP/s"),
-        higher("ceiling: copy, in memory against in the cache", in_memory, in_cache, "GB/s"),
+        row("ceiling: matrix product, bf16 against float32", *giga, "GFLOP/s"),
+        row("ceiling: copy, in memory against in the cache", *moved, "GB/s"),
     ]
 
 
-def _product(n: int, dtype: torch.dtype, device: torch.device) -> Work:
-    a, b, out = (torch.ones(n, n, dtype=dtype, device=device) for _ in range(3))
-    return lambda: torch.mm(a, b, out=out)
-
-
-def _copy(size: int, device: torch.device) -> Work:
+def _copying(size: int, device: torch.device) -> float:
+    """Seconds of a copy of `size` bytes, which moves twice as many."""
     a, b = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
-    return lambda: b.copy_(a)
+    return _seconds(lambda: b.copy_(a), device)
 
 
 def _seconds(function: Work, device: torch.device) -> float:
@@ -91,15 +88,15 @@ def _seconds(function: Work, device: torch.device) -> float:
 
 def stages(
     name: str, device: torch.device, rate: dict[str, float], *, compile: bool
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Milliseconds of each stage of a step beside the least possible at the ceiling; the ratio is
     the share of the ceiling.
     """
     precision, compile, _ = devices.admitted("bf16", compile, device)
     for stage, run, operations, moved in _stages(name, device, precision, compile):
-        least = max(operations / rate[precision], _seconds(_copy(int(moved / 2), device), device))
+        least = max(operations / rate[precision], _copying(int(moved / 2), device))
         taken = _seconds(run, device)
-        yield lower(f"share of the ceiling, {name}: {stage}", 1e3 * taken, 1e3 * least, "ms")
+        yield row(f"share of the ceiling, {name}: {stage}", 1e3 * taken, 1e3 * least, "ms")
 
 
 def _stages(name: str, device: torch.device, precision: str, compile: bool) -> Iterator[Stage]:
@@ -148,27 +145,29 @@ def _bytes(*tensors: Tensor) -> float:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def peak_memory(name: str, device: torch.device) -> dict[str, Any]:
+def peak_memory(name: str, device: torch.device) -> Row:
     """MB that tensors hold at the peak of two steps, weights and moments included: eager, as
     admitted (bf16) against float32.
     """
-    precision, _, _ = devices.admitted("bf16", False, device)
-    used = [_peak(name, device, each) / 1e6 for each in (precision, "float32")]
-    what = f"memory at the peak of a step, {name}, eager, {precision} against float32"
-    return lower(what, *used, "MB")
 
-
-def _peak(name: str, device: torch.device, precision: str) -> float:
-    def train() -> None:
+    def train(precision: str) -> None:
         own_way(name, mini_images(device, 2 * BATCH), precision=precision, compile=False)[0]()
 
+    precision, _, _ = devices.admitted("bf16", False, device)
+    used = [peak(functools.partial(train, each), device) / 1e6 for each in (precision, "float32")]
+    what = f"memory at the peak of a step, {name}, eager, {precision} against float32"
+    return row(what, *used, "MB")
+
+
+def peak(function: Work, device: torch.device) -> float:
+    """Bytes that torch allocates at most while the function runs, beyond what it held before."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        train()
+        function()
         return float(torch.cuda.max_memory_allocated() - before)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        train()
+        function()
     changes = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
     return float(max(itertools.accumulate(event.nbytes() for event in changes)))

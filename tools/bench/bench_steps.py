@@ -5,6 +5,7 @@ to train, and the project's own step.
 one image at a time, in a DataLoader with two workers; float32; the two views in two forward passes.
 """
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.transforms.functional import to_pil_image
 
@@ -23,6 +24,8 @@ from curlnb.runs import devices
 
 BATCH = 256
 Work = Callable[[], object]
+Pair = Callable[[Any], Any]
+Row = dict[str, Any]
 
 
 def in_turn(ours: Work, baseline: Work, device: torch.device, repeats: int = 5) -> list[float]:
@@ -45,20 +48,28 @@ def _finish(device: torch.device) -> None:
         getattr(torch, device.type).synchronize()
 
 
-def lower(what: str, ours: float, baseline: float, unit: str) -> dict[str, Any]:
-    """A row of values of which the lower one is better; the ratio is above 1 where ours is."""
-    return {
-        "what": what,
-        "ours": ours,
-        "baseline": baseline,
-        "unit": unit,
-        "ratio": baseline / ours,
-    }
+def row(what: str, ours: float, baseline: float, unit: str) -> Row:
+    """A row of the table. The ratio is above 1 where ours is better: the higher rate (a unit that
+    ends in "/s"), else the lower value.
+    """
+    ratio = ours / baseline if unit.endswith("/s") else baseline / ours
+    return {"what": what, "ours": ours, "baseline": baseline, "unit": unit, "ratio": ratio}
 
 
-def higher(what: str, ours: float, baseline: float, unit: str) -> dict[str, Any]:
-    """A row of values of which the higher one is better."""
-    return lower(what, ours, baseline, unit) | {"ratio": ours / baseline}
+def compared(
+    what: str,
+    ours: Work,
+    baseline: Work,
+    device: torch.device,
+    unit: str = "seconds",
+    count: int = 0,
+    repeats: int = 5,
+) -> Row:
+    """The row of two functions timed in turn. count: how many units each of them does; 0 where the
+    unit is the second.
+    """
+    seconds = in_turn(ours, baseline, device, repeats)
+    return row(what, *(count / each if count else each for each in seconds), unit)
 
 
 # --- the released way -----------------------------------------------------------------------------
@@ -76,23 +87,21 @@ RELEASED = transforms.Compose(
 )
 
 
-class TwoViews(Dataset[Any]):
-    """Two augmented views of an image, by PIL, as in the released code; `pair` makes them."""
-
-    def __init__(self, images: Tensor, pair: Callable[[Any], Any] | None = None) -> None:
-        self.images = [to_pil_image(image) for image in images.cpu()]
-        self.pair = pair or (lambda image: (RELEASED(image), RELEASED(image)))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.pair(self.images[index])
+def _released_pair(image: Any) -> tuple[Tensor, Tensor]:
+    return RELEASED(image), RELEASED(image)
 
 
-def released_loader(images: TwoViews) -> DataLoader[Any]:
-    workers: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
-    return DataLoader(images, batch_size=BATCH, shuffle=True, drop_last=True, **workers)
+def _views(pair: Pair, images: list[Any]) -> list[Tensor]:
+    pairs = [pair(image) for image in images]
+    return [torch.stack(views) for views in zip(*pairs, strict=True)]
+
+
+def released_loader(images: Tensor, pair: Pair = _released_pair) -> DataLoader[Any]:
+    """Batches of two augmented views, which `pair` makes of a PIL image in two workers."""
+    pictures: Any = [to_pil_image(image) for image in images.cpu()]
+    options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "drop_last": True}
+    collate = functools.partial(_views, pair)
+    return DataLoader(pictures, BATCH, shuffle=True, collate_fn=collate, **options)
 
 
 def _info_nce(first: Tensor, second: Tensor) -> Tensor:
@@ -102,7 +111,7 @@ def _info_nce(first: Tensor, second: Tensor) -> Tensor:
 def released_way(
     name: str,
     images: Tensor,
-    pair: Callable[[Any], Any] | None = None,
+    pair: Pair = _released_pair,
     criterion: Callable[[Tensor, Tensor], Tensor] = _info_nce,
 ) -> Work:
     """A function that trains the network `name` for one epoch in the released way.
@@ -110,11 +119,11 @@ def released_way(
     pair: makes two views of a PIL image; criterion: the loss of two batches of embeddings.
     """
     model, optimizer = network_and_optimizer(name, images.device)
-    loader = released_loader(TwoViews(images, pair))
+    loader = released_loader(images, pair)
 
     def epoch() -> None:
         for views in loader:
-            loss = criterion(*(model(view.to(images.device))[1] for view in views[:2]))
+            loss = criterion(*(model(view.to(images.device))[1] for view in views))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -1,16 +1,12 @@
-"""The rows of `make bench` about text: sentences a second through training of the bidirectional
-GRU, packed batches from tensors on the device against the usual ways.
+"""The row of `make bench` about text: sentences a second through training of the bidirectional GRU,
+packed batches against padded ones.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
-from bench_steps import adam, higher, in_turn
+from bench_steps import Row, Work, adam, compared
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader
 
 from curlnb.data import datasets
 from curlnb.experiments.latent import curl_block_loss
@@ -19,56 +15,37 @@ from curlnb.models.gru import BiGRU, pack
 BATCH, BLOCK, NEGATIVES, STEPS = 320, 10, 8, 4
 
 
-def rows(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Against the same tensors padded to the batch's longest sentence, and against a DataLoader
-    that fetches and collates a sentence at a time; both through nn.GRU.
-    """
+def packed_sentences(device: torch.device) -> Row:
+    """Against the same tensors padded to the batch's longest sentence, through nn.GRU."""
     texts = datasets.load_text("wiki-mini", "train", device)
     chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[: STEPS * BATCH]
-    samples = chosen.to(device).unflatten(0, (STEPS, BATCH))
-    tokens, starts = texts.tokens.cpu(), texts.starts.tolist()
-    single = [tokens[start:end] for start, end in itertools.pairwise(starts)]
-    batches: Any = samples.tolist()
-    loader = DataLoader(single, batch_sampler=batches, collate_fn=_collate)  # type: ignore[arg-type]
+    batches = chosen.to(device).split(BATCH)
 
-    def time_of(name: str, batches: Callable[[BiGRU], Iterable[Tensor]]) -> dict[str, Any]:
-        ours, plain = _trained(texts), _trained(texts)
-        seconds = in_turn(
-            lambda: ours(lambda model: (model(pack(texts, some)) for some in samples)),
-            lambda: plain(batches),
-            device,
-            repeats=3,
-        )
-        rates = (samples.numel() / each for each in seconds)
-        what = f"training a GRU on packed sentences against {name}"
-        return higher(what, *rates, "sentences/s")
+    def training(represent: Callable[[BiGRU, Tensor], Tensor]) -> Work:
+        """CURL with blocks; `represent` gives the representations [BATCH, d] of some sentences."""
+        torch.manual_seed(0)
+        model = BiGRU(texts.vectors).to(device)
+        optimizer = adam(model)
 
-    yield time_of(
-        "padded ones", lambda model: (_padded(model, *_pad(texts, some)) for some in samples)
+        def epoch() -> None:
+            for some in batches:
+                z = represent(model, some).unflatten(0, (-1, BLOCK))
+                loss = curl_block_loss(z, NEGATIVES, torch.Generator(device).manual_seed(0))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+
+        return epoch
+
+    return compared(
+        "training a GRU on packed sentences against padded ones",
+        training(lambda model, some: model(pack(texts, some))),
+        training(lambda model, some: _padded(model, *_pad(texts, some))),
+        device,
+        "sentences/s",
+        STEPS * BATCH,
+        repeats=3,
     )
-    yield time_of(
-        "a loader of samples",
-        lambda model: (_padded(model, *(part.to(device) for part in batch)) for batch in loader),
-    )
-
-
-def _trained(texts: datasets.Texts) -> Callable[[Callable[[BiGRU], Iterable[Tensor]]], None]:
-    """A function that trains a new GRU by CURL with blocks, one step for each batch of
-    representations [BATCH, d] that its argument computes.
-    """
-    torch.manual_seed(0)
-    model = BiGRU(texts.vectors).to(texts.vectors.device)
-    optimizer = adam(model)
-
-    def epoch(batches: Callable[[BiGRU], Iterable[Tensor]]) -> None:
-        for z in batches(model):
-            generator = torch.Generator(z.device).manual_seed(0)
-            loss = curl_block_loss(z.unflatten(0, (-1, BLOCK)), NEGATIVES, generator)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-
-    return epoch
 
 
 def _pad(texts: datasets.Texts, samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +64,3 @@ def _padded(model: BiGRU, tokens: Tensor, length: Tensor) -> Tensor:
     ahead, back = states.chunk(2, 2)
     last = ahead[length - 1, torch.arange(len(length), device=length.device)]
     return model.dropout(torch.cat([last, back[0]], 1))
-
-
-def _collate(sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
-    return pad_sequence(sentences, batch_first=True), torch.tensor([len(s) for s in sentences])

@@ -1,22 +1,17 @@
-"""Articles as classes, their sentences as samples: arora2019's Wiki-3029 (Appendix D.1) from any
-Wikipedia dump.
+"""Articles as classes, their sentences as samples: arora2019's Wiki-3029 (Appendix D.1) from
+enwik8, the beginning of a Wikipedia dump in XML.
 
-A dump is XML, plain or compressed. `articles` reads it, cleans the markup and splits sentences into
-words; `select` applies the rules: the paper's own by default, relaxed ones where a dump is small.
-Nothing is random but the draw of sentences, which has a seed of its own.
+`articles` reads it, cleans the markup and splits sentences into words; `select` applies the rules:
+the paper's own by default, relaxed ones where a dump is small. Nothing is random but the draw of
+sentences, which has a seed of its own.
 """
 
-import bz2
-import gzip
 import html
 import random
 import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from zlib import error as ZlibError
 
-from curlnb.data.download import DataError
 from curlnb.data.official_texts import Sentence, split_sentences, words
 
 NAMESPACES = re.compile(
@@ -24,6 +19,7 @@ NAMESPACES = re.compile(
     r"(?: talk)?:",
     re.I,
 )
+REDIRECT = re.compile(r"\s*#redirect", re.I)
 LAST = re.compile(
     r"(?:see also|references|external links?|further reading|notes|bibliography|sources|footnotes"
     r"|literature)\b",
@@ -58,50 +54,15 @@ class Article:
     sections: tuple[tuple[Sentence, ...], ...]
 
 
-def articles(dump: Path) -> Iterator[Article]:
-    """The articles of a dump (XML; plain, .gz or .bz2), cleaned, in its order; redirects and pages
-    of other namespaces are left out.
-
-    A dump that is cut off gives its complete pages, and an archive that breaks off those before the
-    break.
+def articles(dump: str) -> Iterator[Article]:
+    """The articles of a dump in XML, cleaned, in its order; redirects, pages of other namespaces
+    and the last page of a dump that is cut off are left out.
     """
-    for page in _pages(dump):
-        title, text = (
-            re.search(pattern, page, re.S)
-            for pattern in (r"<title>(.*?)</title>", r"<text[^>]*>(.*?)</text>")
-        )
-        if (
-            title is None
-            or text is None
-            or NAMESPACES.match(title[1])
-            or re.match(r"\s*#redirect", text[1], re.I)
-        ):
-            continue
-        yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
-
-
-def _pages(dump: Path) -> Iterator[str]:
-    """The text of each complete <page>, a megabyte of the file at a time."""
-    magic = dump.open("rb").read(3)
-    opener = gzip.open if magic[:2] == b"\x1f\x8b" else bz2.open if magic == b"BZh" else open
-    rest = b""
-    with opener(dump, "rb") as file:
-        while True:
-            try:
-                chunk = file.read1(
-                    1 << 20
-                )  # not read, which returns nothing of the last megabyte of a broken archive
-            except (
-                EOFError,
-                OSError,
-                ZlibError,
-            ):  # the archive breaks off here; what came before is whole
-                return
-            if not chunk:
-                return
-            *pages, rest = (rest + chunk).split(b"</page>")
-            for page in pages:
-                yield page.decode(errors="replace")
+    for page in dump.split("</page>")[:-1]:
+        title = re.search(r"<title>(.*?)</title>", page, re.S)
+        text = re.search(r"<text[^>]*>(.*?)</text>", page, re.S)
+        if title and text and not NAMESPACES.match(title[1]) and not REDIRECT.match(text[1]):
+            yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
 
 
 def sections(markup: str) -> Iterator[tuple[Sentence, ...]]:
@@ -177,39 +138,29 @@ def qualifies(article: Article, rules: Rules, wordnet: Container[str] = ()) -> b
 
 
 def select(
-    found: Iterable[Article], rules: Rules, wordnet: Container[str] = (), *, seed: int = 0
+    found: Iterable[Article], rules: Rules, wordnet: Container[str] = ()
 ) -> dict[str, list[Sentence]]:
     """The sentences drawn from each article that qualifies, by title, in the articles' order.
 
-    The draw is without replacement and seeded by the title as well, so that an article gives the
-    same sentences whatever stands beside it; a sentence that occurs twice in an article counts
-    once. DataError where fewer articles qualify than the rules ask for.
+    The draw is without replacement and seeded by the title, so that an article gives the same
+    sentences whatever stands beside it; a sentence that occurs twice in an article counts once.
     """
     pools: dict[str, list[Sentence]] = {}
     for article in found:
         if qualifies(article, rules, wordnet):
-            own = list(
-                dict.fromkeys(
-                    s for section in article.sections for s in section if len(s) >= rules.words
-                )
-            )
+            every = (s for section in article.sections for s in section if len(s) >= rules.words)
+            own = list(dict.fromkeys(every))
             if len(own) >= rules.sentences:
                 pools[article.title] = own
-    if rules.articles is not None:
-        if len(pools) < rules.articles:
-            raise DataError(
-                f"{len(pools)} articles qualify, {rules.articles} are wanted: "
-                "relax the rules or take a larger dump"
-            )
-        longest = set(
-            sorted(pools, key=lambda title: (-len(pools[title]), title))[: rules.articles]
-        )
-        pools = {title: own for title, own in pools.items() if title in longest}
-    return {title: _draw(own, rules.sentences, f"{seed}/{title}") for title, own in pools.items()}
+    longest = sorted(pools, key=lambda title: (-len(pools[title]), title))
+    kept = set(longest[: rules.articles])
+    return {
+        title: _draw(own, rules.sentences, title) for title, own in pools.items() if title in kept
+    }
 
 
-def _draw(sentences: list[Sentence], count: int, seed: str) -> list[Sentence]:
-    places = sorted(random.Random(seed).sample(range(len(sentences)), count))
+def _draw(sentences: list[Sentence], count: int, title: str) -> list[Sentence]:
+    places = sorted(random.Random(f"0/{title}").sample(range(len(sentences)), count))
     return [sentences[place] for place in places]
 
 

@@ -29,11 +29,9 @@ def families() -> dict[str, dict[str, Any]]:
         common = found[family["like"]]["common"] if "like" in family else {}
         family["common"] = common | family.get("common", {})
         for parameter, values in family.get("each", {}).items():
-            arms = family["arms"].items()
+            given = family["arms"].items()
             family["arms"] = {
-                f"{arm} at {value:g}": of | {parameter: value}
-                for value in values
-                for arm, of in arms
+                f"{arm} at {x:g}": of | {parameter: x} for x in values for arm, of in given
             }
     return found
 
@@ -53,10 +51,11 @@ def groups(family: dict[str, Any]) -> list[Group]:
     for value in values:
         common = family["common"] | ({name: value} if name else {})
         for nth in range(family["seeds"]):
-            there = {k: a for k, a in family["arms"].items() if nth < a.get("seeds", nth + 1)}
-            arms = {
-                k: common | {n: x for n, x in a.items() if n != "seeds"} for k, a in there.items()
-            }
+            arms = {}
+            for arm, own in family["arms"].items():
+                given = common | own
+                if nth < given.pop("seeds", family["seeds"]):
+                    arms[arm] = given
             found.append(Group(value, first + nth, arms))
     return found
 

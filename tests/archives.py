@@ -1,0 +1,32 @@
+"""Archives and folders of made-up official files."""
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    """A tar.gz of files by their paths."""
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w:gz") as tar:
+        for name, content in members.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def unpacked(folder: Path, files: dict[str, bytes]) -> Path:
+    """The files in a folder."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> Path:
+    """The files in a zip."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
