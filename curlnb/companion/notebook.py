@@ -80,7 +80,7 @@ class Settings:
         prefix: of their names in the file: settings.take("batch lr", "text_") gives those of
         text_batch and text_lr as batch and lr.
         """
-        return {name: getattr(self, prefix + name) for name in names.split()}
+        return {name: self.__getattr__(prefix + name) for name in names.split()}
 
     def require(self, **needed: Iterable[Any]) -> None:
         """Check, before anything is trained, that settings which are lists hold the values that the
