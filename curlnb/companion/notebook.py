@@ -67,6 +67,23 @@ class Settings:
                 f"profile {self.profile!r} has no setting {name!r}; it has {', '.join(self.values)}"
             ) from None
 
+    def of(self, dataset: str) -> "Settings":
+        """The settings of a data set: those of its entry in `datasets` before the profile's, and
+        its name as `dataset`.
+        """
+        own = self.values | self.values["datasets"][dataset] | {"dataset": dataset}
+        found = object.__new__(Settings)
+        found.__dict__ |= self.__dict__ | {"values": own}
+        return found
+
+    def take(self, names: str, prefix: str = "") -> dict[str, Any]:
+        """The settings with these names, by name: settings.take("encoder batch epochs").
+
+        prefix: of their names in the file: settings.take("batch lr", "text_") gives those of
+        text_batch and text_lr as batch and lr.
+        """
+        return {name: self.__getattr__(prefix + name) for name in names.split()}
+
     def require(self, **needed: Iterable[Any]) -> None:
         """Check, before anything is trained, that settings which are lists hold the values that the
         notebook's claims are judged on.
