@@ -16,8 +16,6 @@ import torch
 from curlnb import __version__, extras
 
 try:
-    import psutil
-
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
     from curlnb.companion.ledger import PROFILES
@@ -253,6 +251,8 @@ def doctor() -> str:
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
+    import psutil
+
     memory = psutil.virtual_memory().total
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(0).total_memory
