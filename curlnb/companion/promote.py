@@ -181,9 +181,11 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     out what none of them uses.
     """
     here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
+    order = [name_of(path) for path in notebooks.find()]
     for of_each in ("notebook_seconds", "settings"):
         kept = {name: value for name, value in known[of_each].items() if name in others}
-        here[of_each] = dict(sorted((kept | here[of_each]).items()))
+        both = kept | here[of_each]
+        here[of_each] = {name: both[name] for name in [*order, *both] if name in both}
     seconds = here["notebook_seconds"]
     if seconds != known["notebook_seconds"]:
         here |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}
