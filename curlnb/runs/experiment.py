@@ -7,7 +7,6 @@ name, and the function gets the dataclass. So what travels together (data, objec
 is one argument in the code and several parameters of the run.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -303,8 +302,11 @@ def _placed(value: Any) -> Any:
     if not colon or not is_ours(module):
         return value
     found = None
-    with contextlib.suppress(AttributeError):
+    try:
         found = _named(module, name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not is_ours(error.name or ""):
+            raise  # what an extra brings
     if _place(found) != value:
         raise StoreError(
             f"{value} is no function of the package: give its module and name, "

@@ -152,7 +152,7 @@ def _check(schema: Any, digest: Any, own_digest: str, place: str, own_place: str
 
 
 def digest_of_tensors(text: str, tensors: Mapping[str, Tensor] = {}) -> str:
-    """SHA-256, in hex, of a text and of tensors on the CPU: their names, types, shapes and content."""
+    """SHA-256, in hex, of a text and of tensors on the CPU: names, types, shapes and content."""
     total = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         t = tensors[name].contiguous()

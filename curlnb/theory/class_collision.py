@@ -84,7 +84,7 @@ def collision_ratio(world: World, f: Tensor, kind: str, t: int = 1) -> Tensor:
 def deviation_weight(rho: Tensor, constant: float | Tensor) -> Tensor:
     """c' tau / (1 - tau), the weight beta of s(f) in Theorem 4.5. rho: [..., C] -> [...].
 
-    Without Gen_M the theorem's right side is L_un^!=(f) + beta s(f), for any f against the minimiser
-    of L_un.
+    Without Gen_M the theorem's right side is L_un^!=(f) + beta s(f), for any f against the
+    minimiser of L_un.
     """
     return constant * tau(rho) / (1 - tau(rho))

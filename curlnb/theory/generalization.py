@@ -224,8 +224,8 @@ def printed_terms(
 ) -> Terms:
     """The four quantities inside the O() of Theorem 5, without their factors.
 
-    The paper does not state the factors, so the sum bounds nothing. lambda = sqrt((M/N + 1)/tau-^2 +
-    tau+^2 (N/M + 1)) is sqrt((N + M) (1/(N tau-^2) + tau+^2/M)). rademacher: R_S(F), over the (N
+    The paper does not state the factors, so the sum bounds nothing. lambda = sqrt((M/N + 1)/tau-^2
+    + tau+^2 (N/M + 1)) is sqrt((N + M) (1/(N tau-^2) + tau+^2/M)). rademacher: R_S(F), over the (N
     + M + 2) T points and all coordinates, as a sum (Eq. 26).
     """
     deviation = printed_B(N, tau_plus) * math.sqrt(math.log(1 / delta) / T)

@@ -103,9 +103,10 @@ class TaskDistribution:
         return self._average(self.joint.sum(-1) * (self.size == k + 1), losses)
 
     def lowered(self, losses: Tensor) -> Tensor:
-        """The left side of Theorem B.1, E_T[rho+_min(T) / p_max(T) sum_c D_T(c) losses(T, c)], [...].
+        """The left side of Theorem B.1, E_T[rho+_min(T) / p_max(T) sum_c D_T(c) losses(T, c)].
 
         D_T is uniform over T, which makes it largest: D_T(c) / p_max is at most 1, and here 1.
+        Returns [...].
         """
         least = torch.where(self.members, self.joint, math.inf).amin(-1)[..., 1:]
         terms = least * losses.sum(-1)[..., 1:]  # without the empty set

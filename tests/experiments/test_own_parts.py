@@ -85,9 +85,10 @@ def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
     assert by_name["metrics"] == record["metrics"]
     # a reference run is checked and computed again by it
     assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"]
-    wrong = "curlnb.models.encoders:resnet99"
-    with pytest.raises(StoreError, match=f"{wrong} is no function of the package: give its module"):
-        store.run(surrogate, TINY | {"encoder": wrong}, 0)
+    for wrong in ("curlnb.models.encoders:resnet99", "curlnb.models.nothing:resnet9"):
+        said = f"{wrong} is no function of the package: give its module"
+        with pytest.raises(StoreError, match=said):
+            store.run(surrogate, TINY | {"encoder": wrong}, 0)
 
 
 def test_a_wrapper_of_a_function_of_the_package_is_a_part_of_its_own():

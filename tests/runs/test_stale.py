@@ -1,5 +1,5 @@
-"""What makes committed runs stale, and what does not: the package's source is changed in a copy, and
-the runs whose code is another are counted.
+"""What makes committed runs stale, and what does not: the package's source is changed in a copy,
+and the runs whose code is another are counted.
 """
 
 import ast
