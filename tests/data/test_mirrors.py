@@ -5,6 +5,7 @@ without running anything of theirs.
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +145,12 @@ def test_a_source_archive_is_read_without_running_its_setup(
         assert "\n" not in str(caught.value)
     assert not list((tmp_path / "b").iterdir())
     assert not marker.exists()
+
+
+def test_where_nothing_is_set_the_index_is_pips_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    assert packages._settings()["index-url"].startswith("https://")
 
 
 def test_cifar10_from_the_pictures_of_a_package(

@@ -76,7 +76,7 @@ def _from_index(archive: str) -> bytes:
 def _settings() -> dict[str, str]:
     listed = _run([sys.executable, "-m", "pip", "config", "list"])
     usage = _run([sys.executable, "-m", "pip", "download", "--help"])
-    default = re.search(r"--index-url.*?\(default (\S+?)\)", usage, re.S)
+    default = re.search(r"--index-url.*?\(default\s+(\S+?)\)", usage, re.S)
     settings = {"index-url": default[1] if default else ""}
     for section in ("global", "download", ":env:"):  # the later one wins
         for key, value in re.findall(rf"^{section}\.([\w-]+)=(.+)$", listed, re.M):
