@@ -64,14 +64,14 @@ def picture(axis: Axes, image: Tensor, *, framed: bool = False) -> None:
 
 
 def image_triplets(data: Dataset, rows: Mapping[str, Tensor], hits: Tensor) -> Figure:
-    """Images in rows, by name the indices [n] into `data`; a red frame in the last row where `hits`
-    [n] is true.
+    """Images in rows, by name at most n indices into `data`; a red frame in the last row where
+    `hits` [n] is true.
     """
     size = 1.1 * len(hits), 1.15 * len(rows)
     figure, axes = plt.subplots(len(rows), len(hits), figsize=size, squeeze=False)
     *_, last = rows
     for line, (name, indices) in zip(axes, rows.items(), strict=True):
-        for axis, index, hit in zip(line, indices, hits, strict=True):
+        for axis, index, hit in zip(line, indices, hits, strict=False):
             picture(axis, data.images[index], framed=name == last and bool(hit))
         line[0].set_ylabel(name, rotation=0, labelpad=22, va="center")
     return figure
