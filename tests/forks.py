@@ -2,10 +2,11 @@
 which costs each five to twenty CPU seconds otherwise.
 
 `forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what
-`python -m MODULE ...` would do, `forks.py kernel CONNECTION` for a kernel, `forks.py worker ... CODE`
-for a worker of pytest-xdist, and `forks.py pool ...` for the process that forks a pool's workers. Who asks stands for its fork: it passes on
-signals, ends with its status, and a fork whose asker was killed is killed, too, with its whole
-session. Where nobody answers at $TESTS_FORKS each is a process like any other.
+`python -m MODULE ...` would do, `forks.py kernel CONNECTION` for a kernel, `forks.py worker ...
+CODE` for a worker of pytest-xdist, and `forks.py pool ...` for the process that forks a pool's
+workers. Who asks stands for its fork: it passes on signals, ends with its status, and a fork whose
+asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each
+is a process like any other.
 """
 
 import ast

@@ -1,8 +1,8 @@
 """Every experiment runs on a GPU that nobody has (see `pretend_cuda`) and keeps to it; where there
 is a real one, it runs on that, too.
 
-`pretend_cuda` replaces parts of torch, so these tests run this module in a process of its own, which
-prints what it found.
+`pretend_cuda` replaces parts of torch, so these tests run this module in a process of its own,
+which prints what it found.
 """
 
 import contextlib
