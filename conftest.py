@@ -37,8 +37,8 @@ FORKS = Path(__file__).parent / "tests" / "forks.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With several workers, commands and kernels are forks of one process (tests/forks.py); a test
-    or two are sooner done without it.
+    """With several workers, these, commands and kernels are forks of one process (tests/forks.py);
+    a test or two are sooner done without it.
     """
     if not getattr(
         config.option, "numprocesses", None
@@ -63,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     server = subprocess.Popen(
         [sys.executable, str(FORKS), "serve", str(folder / "socket")], stdin=subprocess.PIPE
     )
+    config.option.tx = [f"popen//python={sys.executable} {FORKS} worker"] * len(config.option.tx)
     config.add_cleanup(
         lambda: (server.communicate(), shutil.rmtree(folder))
     )  # it ends when its standard input does

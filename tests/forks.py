@@ -1,11 +1,12 @@
-"""Commands and kernels of the tests as forks of one process that has imported what they need, which
-costs each five CPU seconds otherwise.
+"""Commands, kernels and pytest's workers as forks of one process that has imported what they need,
+which costs each five to twenty CPU seconds otherwise.
 
 `forks.py serve SOCKET` is that process. `forks.py -m MODULE ...` asks it, at $TESTS_FORKS, for what
-`python -m MODULE ...` would do, `forks.py kernel CONNECTION` for a kernel, and `forks.py pool ...`
-for the process that forks the workers of a pool. Who asks stands for its fork: it passes on
-signals, ends with its status, and a fork whose asker was killed is killed, too, with its whole
-session. Where nobody answers at $TESTS_FORKS each is a process like any other.
+`python -m MODULE ...` would do, `forks.py kernel CONNECTION` for a kernel, `forks.py worker ...
+CODE` for a worker of pytest-xdist, and `forks.py pool ...` for the process that forks a pool's
+workers. Who asks stands for its fork: it passes on signals, ends with its status, and a fork whose
+asker was killed is killed, too, with its whole session. Where nobody answers at $TESTS_FORKS each
+is a process like any other.
 """
 
 import ast
@@ -24,6 +25,7 @@ import struct
 import sys
 import threading
 import time
+import types
 from collections.abc import Sequence
 from multiprocessing import forkserver, util
 
@@ -50,9 +52,6 @@ def serve(address: str) -> None:
         [torch.zeros(1, requires_grad=True)]
     )  # imports what torch leaves to whoever trains first, four seconds of it
     fork_pools()
-    from curlnb.companion import reproduce
-
-    reproduce.PYTHON = [sys.executable, __file__, "-m"]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
     gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -149,7 +148,14 @@ def run(arguments: list[str], more: Sequence[int] = ()) -> None:
             else []
         )
         kernelapp.launch_new_instance(argv=["-f", name, *drawn])
+    elif kind == "worker":
+        if "matplotlib" in sys.modules:
+            sys.modules["matplotlib"].use("agg")
+        main = sys.modules["__main__"] = types.ModuleType("__main__")  # as of `python -c`
+        exec(rest[-1], vars(main))
     else:
+        if "curlnb.companion.reproduce" in sys.modules:  # what it starts are forks, too
+            sys.modules["curlnb.companion.reproduce"].PYTHON = [sys.executable, __file__, "-m"]
         if name == "curlnb.companion.execute":  # its kernel is a fork, too
             kernels = os.path.dirname(os.environ["TESTS_FORKS"])
             os.environ |= {"JUPYTER_PATH": kernels, "JUPYTER_PREFER_ENV_PATH": "0"}

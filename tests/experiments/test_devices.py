@@ -1,8 +1,8 @@
 """Every experiment runs on a GPU that nobody has (see `pretend_cuda`) and keeps to it; where there
 is a real one, it runs on that, too.
 
-`pretend_cuda` replaces parts of torch, so these tests start this file as a script, in a process of
-its own, which prints what it found.
+`pretend_cuda` replaces parts of torch, so these tests run this module in a process of its own,
+which prints what it found.
 """
 
 import contextlib
@@ -189,7 +189,7 @@ def missed():
 
 
 def found_on_a_gpu(what, folder):
-    """What this file finds as a script in a process of its own."""
+    """What this module finds in a process of its own."""
     about = {
         "CURLNB_DEVICE": "cuda",
         "CURLNB_DRY": "1",
@@ -197,10 +197,12 @@ def found_on_a_gpu(what, folder):
         "CURLNB_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
     }
-    if what == "pretended":
-        about["CUDA_VISIBLE_DEVICES"] = ""
-    line = [sys.executable, __file__, what, str(folder)]
-    done = subprocess.run(line, env=os.environ | about, capture_output=True, text=True, timeout=600)
+    # a fork cannot have the GPU if its parent has looked for one
+    about |= {"TESTS_FORKS": ""} if what == "real" else {"CUDA_VISIBLE_DEVICES": ""}
+    line = [sys.executable, "forks.py", "-m", "experiments.test_devices", what, str(folder)]
+    done = subprocess.run(
+        line, cwd=HERE, env=os.environ | about, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -231,7 +233,10 @@ if __name__ == "__main__":
     if what == "real":
         found = list(problems(place, contextlib.nullcontext))
     else:
-        from pretend_cuda import pretended  # before curlnb
+        # What curlnb takes from torch is to be the pretended one; a fork has imported it already.
+        for name in [name for name in sys.modules if name.startswith("curlnb")]:
+            del sys.modules[name]
+        from pretend_cuda import pretended
 
         found = [*missed(), *problems(place, pretended)]
     print(json.dumps(found))

@@ -172,13 +172,10 @@ def as_rank(rank, file):
 
 
 def test_processes_that_gather_give_the_loss_and_gradient_of_one(tmp_path):
-    """The other process is a new one; this is the first."""
-    paths = [str(Path(__file__).parent), *sys.path]
-    code = (
-        f"import sys; sys.path[:0] = {paths!r}; import test_modules as t; t.as_rank(1, sys.argv[1])"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "meet")]
-    other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    """This is the first process; the other one runs this module."""
+    tests = Path(__file__).parent.parent
+    command = [sys.executable, "forks.py", "-m", "losses.test_modules", str(tmp_path / "meet")]
+    other = subprocess.Popen(command, cwd=tests, stderr=subprocess.PIPE, text=True)
     try:
         as_rank(0, tmp_path / "meet")
         _, said = other.communicate(timeout=300)
@@ -224,3 +221,7 @@ def test_info_nce_is_pytorch_metric_learnings_nt_xent():
             rtol=1e-6,
             atol=1e-8,
         )
+
+
+if __name__ == "__main__":
+    as_rank(1, sys.argv[1])

@@ -3,6 +3,7 @@ edited module; a Dask cluster; any other executor.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -195,7 +196,12 @@ def cluster():
     """The last test closes it."""
     distributed = pytest.importorskip("distributed")
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "host": "127.0.0.1"}
+    gc.collect()  # a client that found no scheduler waits for ever if it goes while another starts
     with (
+        # a worker that is spawned imports for twenty seconds
+        pytest.importorskip("dask").config.set(
+            {"distributed.worker.multiprocessing-method": "forkserver"}
+        ),
         event_loop() as loop,
         distributed.LocalCluster(n_workers=2, silence_logs=50, loop=loop, **options) as cluster,
     ):
