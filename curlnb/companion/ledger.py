@@ -39,7 +39,6 @@ from curlnb.companion.judgement import (
     judged,
     one_line,
 )
-from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
 from curlnb.runs import environment, files
 from curlnb.runs.files import write_atomically
@@ -281,25 +280,6 @@ def best_evidence(*, committed: bool = False) -> pd.DataFrame:
         else [environment.results_root(), reference]
     )
     return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
-
-
-def finished(rows: pd.DataFrame) -> list[dict[str, str]]:
-    """The columns of a page that lists claims, finished as text, one dict a row: id, paper, kind,
-    where, claim, claimed, measured, verdict with its mark and scope, second_opinion, notes (of the
-    run, both readings, what was changed after a look), diagnostic, notebook.
-    """
-    return [
-        {
-            **{name: row[name] for name in ("id", "paper", "kind", "where", "claim")},
-            "claimed": formatting.claimed_text(row),
-            "measured": formatting.measured_text(row),
-            "verdict": f"{MARKS[row['verdict']]} {formatting.verdict_text(row)}",
-            "second_opinion": second_opinion(row),
-            "notes": formatting.notes_text(row),
-            **{name: row[name] for name in ("diagnostic", "notebook")},
-        }
-        for row in records(rows)
-    ]
 
 
 def best(id: str) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from curlnb.companion import claims, ledger, notebook, notebooks
+from curlnb.companion import claims, formatting, ledger, notebook, notebooks
 from curlnb.companion.claims import Claim, paired, read_table
 from curlnb.companion.formatting import MARKS, ClaimsTable, line
 from curlnb.companion.judgement import again, judged
 from curlnb.companion.ledger import Ledger, frame, read, record, records
+from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import (
     correlation_interval,
     power,
@@ -471,14 +472,15 @@ def test_a_better_profiles_reference_stands_beside(book) -> None:
         assert part in shown._repr_html_()
 
 
-def test_finished_columns_have_all_that_a_page_shows() -> None:
+def test_the_texts_of_a_row_have_all_that_a_page_shows() -> None:
     claim = gain(effect=2.5, changed="the bound")
-    (row,) = ledger.finished(frame([judged(claim, FIVE, **MINI, note="a word")]))
-    assert row["verdict"] == "✓ reproduced (stand-in)"
-    assert row["claimed"] == "> 0, effect 2.5"
-    assert row["measured"].startswith("mean paired difference +2.96 [")
-    assert row["notes"] == "a word; changed after a look at results: the bound"
-    assert row["second_opinion"].endswith("times likelier with the stated size than without")
+    (row,) = ledger.records(frame([judged(claim, FIVE, **MINI, note="a word")]))
+    assert formatting.verdict_text(row) == "reproduced (stand-in)"
+    assert formatting.claimed_text(row) == "> 0, effect 2.5"
+    assert formatting.measured_text(row).startswith("mean paired difference +2.96 [")
+    assert formatting.notes_text(row) == "a word; changed after a look at results: the bound"
+    opinion = second_opinion(row)
+    assert opinion.endswith("times likelier with the stated size than without")
 
 
 # --- pairs
