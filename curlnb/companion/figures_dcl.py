@@ -25,7 +25,7 @@ def crops_and_scores(queries: Tensor, keys: Tensor, scores: Tensor) -> Figure:
     relative = scores - scores.mean(1, keepdim=True)
     limit = 1.6 * float(relative.abs().max())  # pale colours, on which black numbers can be read
     look = dict(cmap="vlag", vmin=-limit, vmax=limit, cbar=False, square=True, linewidths=2)
-    sns.heatmap(relative, ax=axis, annot=True, fmt=".1f", annot_kws={"color": "black"}, **look)
+    sns.heatmap(relative, ax=axis, annot=True, fmt="z.1f", annot_kws={"color": "black"}, **look)
     for i in range(n):
         axis.add_patch(plt.Rectangle((i, i), 1, 1, fill=False, edgecolor="black", linewidth=2.5))
     names = dict(xlabel="key of observation", ylabel="query of observation")
