@@ -98,6 +98,7 @@ def gain_panels(
     """
     published, independent = published or {}, independent or {}
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, **layout)
+    rows = max(map(len, panels.values()))  # of equal height in all panels
     legend: dict[str, Any] = {}
     for axis, (title, gains) in zip(axes[0], panels.items(), strict=True):
         stars, bars = published.get(title), independent.get(title)
@@ -108,7 +109,7 @@ def gain_panels(
             above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
             axis.annotate(f"{mean:+z.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
         axis.set_title(title, fontsize=11)
-        axis.set(xlabel="points", ylim=(len(gains) - 0.5, -0.6))
+        axis.set(xlabel="points", ylim=(rows - 0.5, -0.6))
         axis.margins(x=0.08)
         if shown := axis.get_legend():
             legend |= {str(mark.get_label()): mark for mark in shown.legend_handles if mark}
