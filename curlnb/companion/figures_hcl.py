@@ -25,7 +25,7 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
     """
     azimuth, polar = np.mgrid[0 : 2 * np.pi : 30j, 0 : np.pi : 16j]
     ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
-    figure = plt.figure(figsize=(15, 3.8))
+    figure = plt.figure(figsize=(3.6 * len(pictures), 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
         panel = dict(projection="3d", computed_zorder=False)
         axis: Any = figure.add_subplot(1, len(pictures), place, **panel)
