@@ -5,7 +5,6 @@ of reviews are consecutive.
 import math
 from pathlib import Path
 
-import bench_text
 import pytest
 import torch
 from direct import execute, resumes
@@ -65,17 +64,6 @@ def test_encode_returns_the_sentences_in_their_order_without_dropout(texts: Text
         expected = one_by_one(model, texts, torch.arange(len(texts)))
     assert torch.allclose(encode(model, texts, batch=17), expected, atol=1e-5)
     assert model.training  # left as it was
-
-
-def test_the_benchmarks_baseline_reads_the_same_sentences(texts: Texts) -> None:
-    # A ratio of two speeds means something only if both do the same work: forwards, padding behind
-    # a sentence cannot be felt.
-    torch.manual_seed(0)
-    model = BiGRU(texts.vectors, 6, dropout=0.0)
-    samples = torch.arange(3, 40, 3)
-    with torch.no_grad():
-        padded = bench_text._padded(model, *bench_text._pad(texts, samples))
-        assert torch.allclose(padded[:, :6], model(pack(texts, samples))[:, :6], atol=1e-5)
 
 
 def test_mean_of_vectors_ignores_unknown_words_and_survives_none_known(texts: Texts) -> None:

@@ -1,4 +1,4 @@
-"""Graphs: the committed sets, InfoGraph's loss against its loop over nodes, errors."""
+"""Graphs: the committed sets, the losses, errors."""
 
 import math
 import runpy
@@ -7,11 +7,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from bench_graphs import looped_loss
 from direct import execute, resumes
 from torch.nn import functional as F
 
-from curlnb import losses
 from curlnb.data import graphs
 from curlnb.evaluation import svm_cross_validation
 from curlnb.experiments import graphs as family
@@ -58,15 +56,6 @@ def test_a_gin_layer_is_the_formula():
     adjacency = torch.zeros(13, 13).index_put((data.edges[0], data.edges[1]), torch.tensor(1.0))
     expected = encoder.convolutions[0].nn(data.x + adjacency @ data.x).relu() / math.sqrt(1 + 1e-5)
     torch.testing.assert_close(encoder(data.x, data.edges, data.batch, 4)[0], expected)
-
-
-def test_the_benchmarks_loop_over_nodes_is_the_loss():
-    """A ratio of two speeds means something only if both do the same work."""
-    own = made().batch
-    scores = 3 * torch.randn(13, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    for beta, sign in ((0.0, 1), (10.0, -1)):
-        ours = losses.jsd_loss(scores, own, beta=beta, weight_sign=sign, weight_clip="rescale")
-        torch.testing.assert_close(ours.mean(), looped_loss(scores, own, beta=beta, sign=sign))
 
 
 def test_effective_negatives_count_what_the_weights_leave():

@@ -22,22 +22,6 @@ def test_a_network_costs_three_times_its_published_forward_pass(name, giga_multi
     )
 
 
-def test_the_peak_of_memory_holds_weights_gradients_moments_and_views():
-    """Two steps of 256 images on the CPU: at least four times the weights and the two views of a
-    batch, at most the machine.
-    """
-    device = torch.device("cpu")
-    weights = sum(p.numel() for p in bench_stages.network("cnn", 3).parameters())
-    views = 2 * 256 * 3 * 32 * 32
-    images = bench_stages.mini_images(device, 2 * 256)
-
-    def train():
-        bench_stages.own_way("cnn", images, precision="float32", compile=False)[0]()
-
-    peak = bench_stages.peak(train, device)
-    assert 4 * (4 * weights + views) < peak < 4e9
-
-
 @pytest.mark.parametrize(
     ("name", "most"),
     [("InfoNCE", 4.0), ("HardNegative", 4.5), (f"HardNegative, tile={bench_losses.TILE}", 2.5)],

@@ -8,9 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-import bench_graphs
 import bench_stages
-import bench_text
 import pandas as pd
 import torch
 from bench_steps import (
@@ -24,8 +22,8 @@ from bench_steps import (
 )
 from torch.nn import functional as F
 
-from curlnb import evaluation, losses
-from curlnb.data import augment, control_frames
+from curlnb import losses
+from curlnb.data import augment
 from curlnb.runs import devices, environment, provenance
 from curlnb.runs.files import write_atomically
 
@@ -62,15 +60,8 @@ def comparisons(device: torch.device) -> Iterator[Row]:
             yield accelerated_step(name, device, compile=compile)
     if small == "cnn":
         yield accelerated_step(small, device, compile=False, crop_before=32)
-    yield knn_chunked(device)
     yield loss_cost(device)
-    yield bench_text.packed_sentences(device)
-    yield bench_graphs.infograph_loss(device)
-    yield from frames(device)
     yield from bench_stages.rows(device, small, large)
-
-
-# --- training -------------------------------------------------------------------------------------
 
 
 def augmentation(device: torch.device) -> Row:
@@ -143,26 +134,6 @@ def accelerated_step(
         return compared(what, ours, eager, device, "views/s", 2 * len(images), repeats)
 
 
-# --- evaluation, losses, frames -------------------------------------------------------------------
-
-
-def knn_chunked(device: torch.device) -> Row:
-    """Test samples a second of the batched kNN against the same a sample at a time."""
-    torch.manual_seed(0)
-    train, test = (F.normalize(torch.randn(n, 128, device=device), dim=1) for n in (10_000, 2_000))
-    labels, wanted = (torch.randint(10, (len(x),), device=device) for x in (train, test))
-
-    def one_by_one() -> None:
-        for x in test:
-            similarity, near = (train @ x).topk(200)
-            votes = torch.zeros(10, device=device)
-            votes.index_add_(0, labels[near], (similarity / 0.5).exp()).argmax()
-
-    what = "kNN evaluation, chunked against a sample at a time"
-    ours = functools.partial(evaluation.knn, train, labels, test, wanted)
-    return compared(what, ours, one_by_one, device, "images/s", len(test), 3)
-
-
 def loss_cost(device: torch.device) -> Row:
     """Forward and backward of the hard-negative loss against InfoNCE at 512 anchors and 510
     negatives.
@@ -176,28 +147,6 @@ def loss_cost(device: torch.device) -> Row:
         lambda: losses.info_nce(*losses.pairwise(*z)).mean().backward(),
         device,
         repeats=20,
-    )
-
-
-def frames(device: torch.device) -> Iterator[Row]:
-    """84 x 84 frames of cheetah run a second, one camera kept, without antialiasing and shadows,
-    against dm_control's own call; no row where nothing can be rendered.
-    """
-    if why := control_frames.problem():
-        print(f"frames: {why}")
-        return
-    size, many = control_frames.CROP, 50
-    ours = control_frames.Environment("cheetah run", size)
-    plain = control_frames._suite().load("cheetah", "run").physics
-    ours.reset(0)
-    yield compared(
-        f"frames of {size} pixels, fast, against dm_control's own call",
-        lambda: [ours.frame() for _ in range(many)],
-        lambda: [plain.render(size, size, camera_id=0) for _ in range(many)],
-        device,
-        "frames/s",
-        many,
-        repeats=3,
     )
 
 

@@ -40,17 +40,13 @@ Stage = tuple[str, Work, float, float]  # name, what to time, operations, bytes
 
 
 def rows(device: torch.device, small: str, large: str) -> Iterator[Row]:
-    """The machine's ceilings, then the stages of a step and its memory: the small network eager,
-    the large one compiled.
+    """The machine's ceilings, then the stages of a step: the small network eager, the large one
+    compiled.
     """
     rate, ceilings = ceiling(device)
     yield from ceilings
-    for name, compile in ((small, False), (large, True)):
-        yield from stages(name, device, rate, compile=compile)
-        yield peak_memory(name, device)
-
-
-# --- the ceiling, and each stage's share of it ----------------------------------------------------
+    yield from stages(small, device, rate, compile=False)
+    yield from stages(large, device, rate, compile=True)
 
 
 def ceiling(device: torch.device) -> tuple[dict[str, float], list[Row]]:
@@ -119,13 +115,11 @@ def _stages(name: str, device: torch.device, precision: str, compile: bool) -> I
 
     weights = 4.0 * sum(p.numel() for p in model.parameters())
     enlarged = _operations(lambda: augment.apply(images, parameters))
-    once = _operations(lambda: model(views))
     both = _operations(lambda: model(views)[1].sum().backward())
     z = embed().detach().float().requires_grad_()
     compared = _operations(lambda: loss().backward())
     moved = _bytes(views, z)
     yield "augmentation", lambda: enlarge(images, parameters), enlarged, _bytes(images, views)
-    yield "forward", embed, once, moved + weights
     yield "forward and backward", lambda: embed().sum().backward(), both, moved + 3 * weights
     yield "loss, forward and backward", lambda: loss().backward(), compared, 2 * _bytes(z)
     # Adam reads weight, gradient and two moments, and writes all but the gradient.
@@ -142,23 +136,6 @@ def _bytes(*tensors: Tensor) -> float:
     return float(sum(t.numel() * t.element_size() for t in tensors))
 
 
-# --- memory ---------------------------------------------------------------------------------------
-
-
-def peak_memory(name: str, device: torch.device) -> Row:
-    """MB that tensors hold at the peak of two steps, weights and moments included: eager, as
-    admitted (bf16) against float32.
-    """
-
-    def train(precision: str) -> None:
-        own_way(name, mini_images(device, 2 * BATCH), precision=precision, compile=False)[0]()
-
-    precision, _, _ = devices.admitted("bf16", False, device)
-    used = [peak(functools.partial(train, each), device) / 1e6 for each in (precision, "float32")]
-    what = f"memory at the peak of a step, {name}, eager, {precision} against float32"
-    return row(what, *used, "MB")
-
-
 def peak(function: Work, device: torch.device) -> float:
     """Bytes that torch allocates at most while the function runs, beyond what it held before."""
     if device.type == "cuda":
@@ -171,9 +148,6 @@ def peak(function: Work, device: torch.device) -> float:
     changes = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
     return float(max(itertools.accumulate(event.nbytes() for event in changes)))
-
-
-# --- seconds an epoch -----------------------------------------------------------------------------
 
 
 def epoch_seconds(

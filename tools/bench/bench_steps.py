@@ -171,12 +171,8 @@ def network_and_optimizer(
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = network(name, 3).to(device)
-    return model, adam(model, lr=1e-3, weight_decay=1e-6)
-
-
-def adam(model: nn.Module, **options: float) -> torch.optim.Optimizer:
-    fused = next(model.parameters()).device.type != "mps"
-    return torch.optim.Adam(model.parameters(), fused=fused, **options)
+    fused = device.type != "mps"
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6, fused=fused)
 
 
 def mini_images(device: torch.device, count: int) -> Tensor:
