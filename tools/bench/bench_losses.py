@@ -6,13 +6,11 @@ embeddings are random unit vectors, 2 x [B, 128]. Where B > 8,192 only tiles are
 """
 
 import sys
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from bench_stages import peak
 from bench_steps import in_turn
-from torch import Tensor
 
 from curlnb.losses import HardNegative, InfoNCE
 from curlnb.runs import devices
@@ -20,19 +18,19 @@ from curlnb.runs import devices
 TILE = 512
 
 
-def cross_entropy(z1: Tensor, z2: Tensor) -> Tensor:
+def cross_entropy(z1, z2):
     z = torch.cat([z1, z2])
     partner = torch.arange(len(z), device=z.device).roll(len(z1))
     return F.cross_entropy((z @ z.T / 0.5).fill_diagonal_(-torch.inf), partner)
 
 
-def lightly(z1: Tensor, z2: Tensor) -> Tensor:
+def lightly(z1, z2):
     from lightly.loss import NTXentLoss
 
     return NTXentLoss()(z1, z2)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES = {
     "cross-entropy on logits": cross_entropy,
     "lightly NTXentLoss": lightly,
     "InfoNCE": InfoNCE(),
@@ -42,12 +40,12 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def measured(name: str, batch: int, device: torch.device) -> tuple[float, float]:
+def measured(name, batch, device):
     """Bytes at the peak, and seconds, of a forward and backward pass."""
     torch.manual_seed(0)
     z = F.normalize(torch.randn(2, batch, 128, device=device), dim=2).requires_grad_()
 
-    def both_passes() -> None:
+    def both_passes():
         z.grad = None
         LOSSES[name](*z).backward()
 
@@ -56,7 +54,7 @@ def measured(name: str, batch: int, device: torch.device) -> tuple[float, float]
     return peak(both_passes, device), seconds
 
 
-def main(batches: list[str]) -> None:
+def main(batches):
     print("| B | loss | MB | matrices | time, s | memory, ratio | time, ratio |")
     print("|---|---|---|---|---|---|---|")
     for batch in map(int, batches or (1024, 4096, 16384)):
