@@ -28,7 +28,6 @@ def test_a_network_costs_three_times_its_published_forward_pass(name, giga_multi
 )
 def test_a_loss_takes_few_similarity_matrices(name, most):
     """Its peak holds the matrix, or a tile of it, and its gradient; cross-entropy takes 3.1."""
-    memory, seconds = bench_losses.measured(name, 1024, torch.device("cpu"))
-    matrix = 4 * (2 * 1024) ** 2
+    cpu, matrix = torch.device("cpu"), 4 * (2 * 1024) ** 2
+    memory = bench_stages.peak(bench_losses.both_passes(name, 1024, cpu), cpu)
     assert (0.5 if "tile" in name else 2) * matrix < memory < most * matrix
-    assert seconds > 0

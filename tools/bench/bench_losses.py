@@ -40,21 +40,21 @@ LOSSES = {
 }
 
 
-def measured(name, batch, device):
-    """Bytes at the peak, and seconds, of a forward and backward pass."""
+def both_passes(name, batch, device):
+    """A forward and backward pass, which has been tried: the first one imports and keeps things."""
     torch.manual_seed(0)
     z = F.normalize(torch.randn(2, batch, 128, device=device), dim=2).requires_grad_()
 
-    def both_passes():
+    def run():
         z.grad = None
         LOSSES[name](*z).backward()
 
-    LOSSES[name](*z[:, :4]).backward()  # what the first call imports and keeps
-    seconds, _ = in_turn(both_passes, lambda: None, device, 3 if batch <= 8192 else 1)
-    return peak(both_passes, device), seconds
+    LOSSES[name](*z[:, :4]).backward()
+    return run
 
 
 def main(batches):
+    device = devices.default_device()
     print("| B | loss | MB | matrices | time, s | memory, ratio | time, ratio |")
     print("|---|---|---|---|---|---|---|")
     for batch in map(int, batches or (1024, 4096, 16384)):
@@ -62,7 +62,9 @@ def main(batches):
         for name in LOSSES:
             if batch > 8192 and "tile" not in name:
                 continue
-            memory, seconds = measured(name, batch, devices.default_device())
+            run = both_passes(name, batch, device)
+            seconds, _ = in_turn(run, lambda: None, device, 3 if batch <= 8192 else 1)
+            memory = peak(run, device)
             first = first or (memory, seconds)
             ratios = f"{memory / first[0]:.2f} | {seconds / first[1]:.2f}"
             matrices = memory / (4 * (2 * batch) ** 2)
