@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.style
@@ -18,7 +19,6 @@ import psutil
 import pytest
 import toy
 from filelock import FileLock
-from formulas import refused
 
 from curlnb.__main__ import main
 from curlnb.companion import ledger, notebooks, promote, reference, reproduce, restamp
@@ -45,7 +45,9 @@ print(runs["origin"].tolist())
 """
 
 
-def write_notebook(path, code, profile="quick", after="", **needs):
+def write_notebook(
+    path: Path, code: str, profile: str = "quick", after: str = "", **needs: bool
+) -> None:
     cells = [nbformat.v4.new_markdown_cell("# A small notebook")]
     for text in filter(None, (f'profile = "{profile}"\nseed = 0', code, after)):
         cells.append(nbformat.v4.new_code_cell(text))
@@ -56,7 +58,7 @@ def write_notebook(path, code, profile="quick", after="", **needs):
 class Checkout:
     """A checkout with notebooks and results of its own, in which commands are given."""
 
-    def __init__(self, root):
+    def __init__(self, root: Path) -> None:
         self.root, self.notebooks = root, root / "notebooks"
         self.quick = root / "results" / "quick"
         self.reference = root / "results" / "reference" / "quick"
@@ -67,7 +69,7 @@ class Checkout:
             "CURLNB_DEVICE": "cpu",
         }
 
-    def write(self, name, seeds=2, pause=0.0, workers=0, **more):
+    def write(self, name: str, seeds: int = 2, pause: float = 0.0, workers: int = 0, **more) -> str:
         """A notebook with some runs, and its settings; returns its code."""
         self.notebooks.mkdir(exist_ok=True)
         settings = f"seeds = {seeds}\npause = {pause}\nworkers = {workers}\n"
@@ -76,7 +78,7 @@ class Checkout:
         write_notebook(self.notebooks / f"{name}.ipynb", code + more.pop("code", ""), **more)
         return code
 
-    def __call__(self, *arguments, fails=False, **variables):
+    def __call__(self, *arguments: str, fails: bool = False, **variables: str) -> str:
         """What the command says, in this process. Its notebooks run in processes of their own,
         which are forks unless the environment has other variables.
         """
@@ -94,7 +96,7 @@ class Checkout:
         assert "Traceback" not in text
         return text
 
-    def start(self, *arguments):
+    def start(self, *arguments: str) -> subprocess.Popen:
         """The command as a process; it, its notebooks and their kernels are no forks."""
         own = os.environ | self.variables
         own = {name: value for name, value in own.items() if name != "TESTS_FORKS"}
@@ -180,7 +182,6 @@ BROKEN = {
     "torn": ('{"cells": [', "torn.ipynb is no notebook"),
     "line": ("raise ValueError('\\x1b[2Ja clear line')", r"ValueError: \x1b[2Ja clear line"),
     "exits": ("import sys; sys.exit(0)", "a cell ends the kernel"),
-    "killed": ("import os; os.kill(os.getpid(), 9)", "its kernel ended"),
 }
 
 
@@ -274,27 +275,39 @@ def test_the_readers_surroundings_do_not_reach_a_kernel(checkout):
     assert not (checkout.root / "results" / "gpu").exists()
 
 
-def test_killed_it_leaves_nobody_behind_and_loses_nothing(checkout):
-    """The same command goes on, and its runs are those of a reproduction that nobody disturbed."""
-    checkout.write("small", pause=0.1, workers=2)
+def test_killed_at_two_moments_it_leaves_nobody_behind_and_loses_nothing(checkout):
+    """SIGKILL strikes a kernel, then the command; the same command goes on, and its runs are those
+    of a reproduction that nobody disturbed.
+    """
+    for name in ("one", "two"):
+        checkout.write(name, pause=0.1, workers=2)
     runs = checkout.quick / "runs" / "toy.regression"
 
-    def at_work():
+    def at_work() -> list[psutil.Process]:
+        found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                own = process.environ().get("CURLNB_HOME") == str(checkout.root)
-                if own and process.status() != psutil.STATUS_ZOMBIE:
-                    return True
-        return False
+                if process.environ().get("CURLNB_HOME") == str(checkout.root):
+                    found.append(process)
+        return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
 
-    def wait_for(come):
+    def wait_for(come: Callable[[], object]) -> None:
         until = time.monotonic() + 600
         while not come():
             assert time.monotonic() < until
             time.sleep(0.05)
 
-    process = checkout.start("reproduce")
-    wait_for(lambda: [*runs.glob("*/checkpoint.safetensors")])
+    def checkpoints() -> dict[Path, float]:
+        return {path: path.stat().st_mtime for path in runs.glob("*/checkpoint.safetensors")}
+
+    process = checkout.start("reproduce", "--jobs=1")
+    wait_for(checkpoints)
+    (kernel,) = [p for p in at_work() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    kernel.kill()
+    said = iter(process.stdout.readline, "")
+    assert any("FAILED: its kernel ended" in line for line in said)
+    before = checkpoints()
+    wait_for(lambda: set(checkpoints().items()) - set(before.items()))
     process.kill()
     process.communicate()
     wait_for(lambda: not at_work())
@@ -320,7 +333,7 @@ def test_a_second_reproduction_at_once_is_told_so(checkout):
 # --- what is refused
 
 
-def command(capsys, *arguments):
+def command(capsys, *arguments: str) -> str:
     """The one line with which a command is refused."""
     try:
         status = main(list(arguments))
@@ -353,7 +366,7 @@ def test_words_that_mean_nothing_are_refused(capsys, words, said):
 
 
 def test_an_error_is_one_line_that_cannot_steer_a_terminal(capsys, monkeypatch):
-    def fail(*_):
+    def fail(*_: object) -> None:
         raise ArithmeticError("a\x1b[2J\nb")
 
     monkeypatch.setattr("curlnb.__main__.doctor", fail)
@@ -503,7 +516,9 @@ def test_every_metric_of_the_reference_has_a_stated_tolerance():
     for record in reference.records("quick"):
         for metric, value in record["metrics"].items():
             assert reference.agree(value, value, reference.tolerance(record["experiment"], metric))
-    with refused(r"images.simclr's metric 'lines' has no tolerance: add a row"):
+    with pytest.raises(
+        ValueError, match=r"images.simclr's metric 'lines' has no tolerance: add a row"
+    ):
         reference.tolerance("images.simclr", "lines")
 
 
@@ -566,7 +581,7 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     monkeypatch.setattr(restamp, "_renew", lambda name, records, _: renewed.append((name, records)))
     monkeypatch.setattr(restamp, "_run", run)
     said = r"not a pure refactoring: c.d knn: 0.5009765625 now, 0.5 before"
-    with refused(said):
+    with pytest.raises(ValueError, match=said):
         restamp.restamp("quick")
     assert renewed == [("a.b", own[:2])]
     assert restamp.restamp("quick", ["a.b"]) == "1 stale experiments renewed"

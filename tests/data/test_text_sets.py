@@ -9,7 +9,7 @@ import pytest
 import torch
 from formulas import refused
 
-from curlnb.data import catalogue, datasets, glove, sentences, texts
+from curlnb.data import catalogue, datasets, glove, sentences, texts, verified
 from curlnb.data.datasets import DataError
 
 
@@ -44,6 +44,14 @@ def test_committed_texts_are_complete(name):
             assert data.sentiment is not None
             assert data.sentiment.bincount().diff().tolist() == [0]  # as many of each label
             assert data.labels.bincount().min() >= (10 if part == "train" else 1)  # for blocks
+
+
+def test_no_sentence_of_wiki_mini_is_in_two_splits():
+    entry = texts.entry_of("wiki-mini")
+    lines = [line for part in entry.splits for line in verified.read(entry, part).splitlines()]
+    rows = [line for line in lines if not line.startswith("= ")]
+    # within an article no sentence comes twice; two articles may share one
+    assert len(set(rows)) > 0.999 * len(rows)
 
 
 @pytest.mark.parametrize(("name", "classes"), [("MR", 2), ("CR", 2), ("SUBJ", 2), ("TREC", 6)])

@@ -108,6 +108,22 @@ def test_the_sharp_constant_is_attained_in_the_limit(kind, t, points):
     assert 0.98 < ratio / collision_constant(kind, t, sharp=True) < 1
 
 
+@pytest.mark.parametrize(("kind", "t"), [("hinge", 1), ("logistic", 1), ("hinge", 2)])
+def test_search_reaches_the_sharp_constant(kind, t):
+    """Jointly over f, rho and D: a constant 3% smaller would be broken.
+
+    With t = 1 and 6 points the best is exactly sqrt(1 - 1/36) of the limit (a uniform grid).
+    """
+
+    def ratio(world, f):
+        return collision_ratio(world, 100 * f, kind, t)
+
+    found = search(ratio, 2, 6, 1, generator=generator(8), steps=250, restarts=4)
+    limit = collision_constant(kind, t, sharp=True) * (math.sqrt(1 - 1 / 36) if t == 1 else 1)
+    assert 0.97 * limit < found.value < limit
+    assert float(ratio(found.world, found.f)) == pytest.approx(found.value, abs=1e-12)
+
+
 def theorem_4_5(world, f, kind, *, sharp, times=1.0):
     """The right side without Gen_M, L_un^!= + beta s(f)."""
     beta = deviation_weight(world.rho, times * collision_constant(kind, sharp=sharp))

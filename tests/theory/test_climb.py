@@ -27,3 +27,8 @@ def test_it_goes_on_until_a_larger_budget_gains_nothing_and_counts_ascents():
     assert not two.settled, "two budgets cannot show that more gains nothing"
     with refused("no budget is given"):
         climb(ratio, SIZE, [], **options)
+
+
+def test_it_finds_a_planted_violation_and_keeps_a_true_bound():
+    false = climb(lambda w, f: ratio(w, f) - 0.9, SIZE, [20, 40, 80], restarts=8, seed=1)
+    assert 0 < false.value <= 0.1 + 1e-9
