@@ -80,4 +80,5 @@ lock: setup          ## resolve requirements.lock and tools/uv.lock again
 		$(UV_LOCK) --no-deps --no-annotate - -o tools/uv.lock
 
 clean:               ## remove what was computed here; not the data cache, not .venv
-	@$(PYTHON) tools/clean.py
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +

@@ -3,10 +3,9 @@
 import io
 import tarfile
 import zipfile
-from pathlib import Path
 
 
-def tar_of(members: dict[str, bytes]) -> bytes:
+def tar_of(members):
     """A tar.gz of files by their paths."""
     with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w:gz") as tar:
         for name, content in members.items():
@@ -16,7 +15,7 @@ def tar_of(members: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(folder: Path, files: dict[str, bytes]) -> Path:
+def unpacked(folder, files):
     """The files in a folder."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +23,7 @@ def unpacked(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def zipped(path: Path, files: dict[str, bytes]) -> Path:
+def zipped(path, files):
     """The files in a zip."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():

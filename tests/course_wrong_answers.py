@@ -14,7 +14,7 @@ TABULATED = {
 """Bodies that pass the visible check of an exercise with a hidden one, by knowing its numbers."""
 
 
-def wrong(lesson: str, function: str, solution: str) -> list[str]:
+def wrong(lesson, function, solution):
     """The solution with each mistake. KeyError where no wrong answer is written down, ValueError
     where one does not change the solution.
     """

@@ -4,37 +4,23 @@ the store refuses; and made-up images.
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import pytest
-import torch
 from toy import stop
 
 from curlnb.data import datasets
 from curlnb.runs import training
 from curlnb.runs.devices import default_device, in_force
-from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Run
 
 
-def execute(
-    experiment: Experiment, folder: Path, parameters: dict[str, Any], seed: int = 0
-) -> dict[str, Any]:
+def execute(experiment, folder, parameters, seed=0):
     """The metrics as they are stored. The run goes on from a checkpoint in the folder."""
     with in_force(seed, parameters.get("precision", "float32"), default_device()):
         metrics = experiment.call(Run(folder), experiment.parameters(parameters), seed)
     return json.loads(json.dumps(metrics))
 
 
-def resumes(
-    experiment: Experiment,
-    folder: Path,
-    parameters: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    after: int,
-) -> dict[str, Any]:
+def resumes(experiment, folder, parameters, monkeypatch, *, after):
     """Assert that a run stopped after so many checkpoints, one a step, goes on to the metrics of
     the uninterrupted one; these.
     """
@@ -54,12 +40,12 @@ class Noise:
     like: str = "cifar10-mini"
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.count} of noise like {self.like}"
 
     @property
-    def digest(self) -> str:
+    def digest(self):
         return f"{self.like} {self.count}"
 
-    def split(self, split: str, device: torch.device) -> datasets.Dataset:
+    def split(self, split, device):
         return datasets.synthetic(self.like, split, n=self.count)

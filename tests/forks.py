@@ -26,7 +26,6 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Sequence
 from multiprocessing import forkserver, util
 
 PRELOADED = (
@@ -37,7 +36,7 @@ PRELOADED = (
 )  # fmt: skip
 
 
-def serve(address: str) -> None:
+def serve(address):
     """Import, then fork a keeper for whoever connects, until nobody holds this process's standard
     input any more.
     """
@@ -69,7 +68,7 @@ def serve(address: str) -> None:
             asker.close()
 
 
-def keep(asker: socket.socket) -> None:
+def keep(asker):
     """Fork what is asked for, wait for it, pass on signals to it and its status back. In the fork,
     this returns when all is done.
     """
@@ -100,7 +99,7 @@ def keep(asker: socket.socket) -> None:
     os._exit(0)
 
 
-def become(told: dict, fds: list[int]) -> None:
+def become(told, fds):
     """Be the process that was asked for: its environment, folder, standard streams, arguments."""
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
@@ -121,7 +120,7 @@ def become(told: dict, fds: list[int]) -> None:
     leave(status)
 
 
-def leave(status: int) -> None:
+def leave(status):
     """End as Python does, but for taking modules apart: their pages are shared with the process
     that forks, and would all be copied.
 
@@ -134,7 +133,7 @@ def leave(status: int) -> None:
     os._exit(status & 255)
 
 
-def run(arguments: list[str], more: Sequence[int] = ()) -> None:
+def run(arguments, more=()):
     """more: further files that the asker has open for it."""
     kind, name, *rest = arguments
     if kind == "pool":
@@ -166,13 +165,13 @@ def run(arguments: list[str], more: Sequence[int] = ()) -> None:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def fork_pools() -> None:
+def fork_pools():
     """Let this process have the forking process of its pools from $TESTS_FORKS: of its own it would
     import for ten CPU seconds.
     """
     spawn = util.spawnv_passfds
 
-    def spawn_or_ask(path: str, line: list[str], passed: list[int]) -> int:
+    def spawn_or_ask(path, line, passed):
         started = re.fullmatch(
             r"from multiprocessing.forkserver import main; main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)",
             str(line[-1]),
@@ -192,7 +191,7 @@ def fork_pools() -> None:
     util.spawnv_passfds = spawn_or_ask
 
 
-def ask(server: socket.socket, arguments: list[str], more: Sequence[int] = ()) -> int:
+def ask(server, arguments, more=()):
     """The exit status of the fork that does what `arguments` say."""
     told = json.dumps(
         {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
@@ -211,7 +210,7 @@ def ask(server: socket.socket, arguments: list[str], more: Sequence[int] = ()) -
     return 1  # who wanted it is gone: so is this, and with it the fork
 
 
-def connected(address: str | None) -> socket.socket | None:
+def connected(address):
     """A connection to the process that forks; None where there is none, or none that answers within
     two minutes.
     """
@@ -227,7 +226,7 @@ def connected(address: str | None) -> socket.socket | None:
     return None
 
 
-def _received(sender: socket.socket, count: int) -> bytes:
+def _received(sender, count):
     got = b""
     while len(got) < count:
         part = sender.recv(count - len(got))
@@ -237,7 +236,7 @@ def _received(sender: socket.socket, count: int) -> bytes:
     return got
 
 
-def main() -> None:
+def main():
     sys.path.pop(0)  # this file's folder
     signal.signal(
         signal.SIGINT, signal.default_int_handler
@@ -246,7 +245,7 @@ def main() -> None:
     if arguments[0] == "serve":
         serve(arguments[1])
         return
-    more: list[int] = []
+    more = []
     if arguments[0] == "pool":
         *arguments, one, other = arguments
         more = [int(one), int(other)]

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 
 @contextmanager
-def refused(says):
-    """A ValueError, in one line, that says this."""
-    with pytest.raises(ValueError, match=says) as error:
-        yield
+def refused(says, kind=ValueError):
+    """An error, in one line, that says this."""
+    with pytest.raises(kind, match=says) as error:
+        yield error
     assert "\n" not in str(error.value)
 
 

@@ -17,7 +17,7 @@ from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
 
 
-def main(store: str, table: str, workers: str, pause: str) -> None:
+def main(store, table, workers, pause):
     """pause: seconds that each of 288 steps takes longer."""
     found = sweep(
         toy.regression,

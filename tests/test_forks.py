@@ -27,7 +27,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def start(tmp_path):
-    def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(code, *arguments):
         (tmp_path / "made_up.py").write_text(code)
         line = [sys.executable, str(FORKS), "-m", "made_up", *arguments]
         return subprocess.Popen(

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import curlnb
 from curlnb import extras
+from curlnb.data import datasets
 from curlnb.runs import environment
 
 HOME = environment.home()
@@ -26,13 +27,13 @@ PYPROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
 
-def canonical(name: str) -> str:
+def canonical(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def brought_by(*requirements: str) -> set[str]:
+def brought_by(*requirements):
     """What an installation brings, by the metadata of what is installed here."""
-    found: set[str] = set()
+    found = set()
     waiting = [(Requirement(line), "") for line in requirements]
     while waiting:
         wanted, extra = waiting.pop()
@@ -54,7 +55,7 @@ ALONE = brought_by(*PROJECT["dependencies"])
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def installed(tmp_path_factory):
     """A folder into which a wheel of this checkout was installed."""
     source, wheels, target = (
         tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target")
@@ -77,7 +78,7 @@ def installed(tmp_path_factory) -> Path:
     return target
 
 
-def carried() -> list[str]:
+def carried():
     """The patterns in setup.py."""
     tree = ast.parse((HOME / "setup.py").read_text())
     (value,) = (
@@ -89,7 +90,7 @@ def carried() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def bare(installed, tmp_path_factory) -> Path:
+def bare(installed, tmp_path_factory):
     """A folder with the wheel, torch, numpy and what those bring, for a Python that sees nothing
     else.
     """
@@ -104,7 +105,7 @@ def bare(installed, tmp_path_factory) -> Path:
     return folder
 
 
-def run(code: str, path: Path, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(code, path, cwd, *options):
     """A new Python with `path` first and no setting of this project, started elsewhere."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("CURLNB_")} | {
         "HOME": str(cwd),
@@ -161,7 +162,7 @@ def test_torch_and_numpy_give_the_losses_and_the_rest_names_its_extra(bare, tmp_
     )
 
 
-def folders_needs() -> dict[str, set[str]]:
+def folders_needs():
     """What each folder's `__init__` says that it needs."""
     said = {}
     for path in (HOME / "curlnb").glob("*/__init__.py"):
@@ -174,13 +175,13 @@ def folders_needs() -> dict[str, set[str]]:
     return said
 
 
-def imports_of(path: Path) -> tuple[set[str], set[str]]:
+def imports_of(path):
     """The modules from elsewhere that a file imports at once, and those that it imports when a
     function of it is called.
     """
     tree = ast.parse(path.read_text())
 
-    def named(node: ast.AST) -> set[str]:
+    def named(node):
         found = (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
@@ -200,7 +201,7 @@ def imports_of(path: Path) -> tuple[set[str], set[str]]:
 
 
 def test_each_folder_says_what_its_modules_import():
-    wanted: dict[str, set[str]] = {}
+    wanted = {}
     for path in (HOME / "curlnb").glob("*/*.py"):
         wanted.setdefault(path.parent.name, set()).update(imports_of(path)[0])
     assert folders_needs() == wanted
@@ -259,9 +260,7 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def from_a_wheel(
-    installed, tmp_path_factory
-) -> tuple[list[str], list[str], int, dict[str, tuple[int, str, str]], Path]:
+def from_a_wheel(installed, tmp_path_factory):
     """What every command says where there is a wheel and no checkout."""
     cwd = tmp_path_factory.mktemp("elsewhere")
     words = [line.split() for line in COMMANDS]
@@ -277,7 +276,7 @@ def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, inst
         str(cwd / "results"),
         str(cwd / ".cache" / "curlnb"),
     ]
-    assert names == list(curlnb_names())
+    assert names == list(datasets.names())
     assert rows > 200
     assert said["--version"] == [0, f"curlnb {curlnb.__version__}\n", ""]
     status, out, err = said["doctor"]
@@ -298,12 +297,6 @@ def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, inst
         r"curlnb run: cifar10-mini .*it comes with a checkout, not with the package: .*\n",
         err,
     )
-
-
-def curlnb_names() -> tuple[str, ...]:
-    from curlnb.data import datasets
-
-    return datasets.names()
 
 
 def test_nothing_is_written_into_an_installed_package(from_a_wheel, installed):

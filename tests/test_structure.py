@@ -27,7 +27,7 @@ GRAPH = grimp.build_graph("curlnb", exclude_type_checking_imports=True, cache_di
 IMPORTS = {module: GRAPH.find_modules_directly_imported_by(module) for module in GRAPH.modules}
 
 
-def floor(module: str) -> int:
+def floor(module):
     if "." not in module:
         return -1
     return next(at for at, rooms in enumerate(FLOORS) if module.split(".")[1] in rooms)

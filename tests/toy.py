@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from curlnb.runs.devices import in_force
-from curlnb.runs.experiment import Experiment, experiment
-from curlnb.runs.store import Run, Store
+from curlnb.runs.experiment import experiment
+from curlnb.runs.store import Run
 from curlnb.runs.training import Optimisation, train
 
 
@@ -37,7 +37,7 @@ def regression(
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     noise = torch.Generator().manual_seed(seed)
 
-    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices, _):
         time.sleep(pause)
         x = data[indices] + 0.1 * torch.randn(len(indices), 8, generator=noise)
         loss = (model(x).squeeze(1) - data[indices].sum(1)).square().mean()
@@ -82,11 +82,11 @@ def fragile(run: Run, *, seed: int, mark: str) -> dict:
     return {"seed_squared": seed**2}
 
 
-def double(x: float) -> float:
+def double(x):
     return 2 * x
 
 
-def half(x: float) -> float:
+def half(x):
     return x / 2
 
 
@@ -113,7 +113,7 @@ def traced(run: Run, *, seed: int, where: str, pause: float = 0.05, epochs: int 
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
-    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices, _):
         with open(where, "a") as file:
             file.write(f"{seed} {model.weight.item():.0f}\n")
         time.sleep(pause)
@@ -145,7 +145,7 @@ def learn(run: Run, *, seed: int, steps: Steps) -> tuple[nn.Module, torch.Genera
     model, noise = nn.Linear(steps.width, 1), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
-    def step(indices: torch.Tensor, _: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def step(indices, _):
         with open(steps.where, "a") as file:
             file.write(f"{seed}\n")
         return model(torch.randn(len(indices), steps.width, generator=noise)).square().mean(), {}
@@ -189,14 +189,14 @@ class Fragile(Run):
     after: int = 0
     saves: int = 0
 
-    def save_checkpoint(self, tensors: dict, state: dict) -> None:
+    def save_checkpoint(self, tensors, state):
         super().save_checkpoint(tensors, state)
         self.saves += 1
         if self.saves == self.after:
             raise Stopped
 
 
-def stop(function: Experiment, folder: Path, parameters: dict, seed: int, *, after: int) -> None:
+def stop(function, folder, parameters, seed, *, after):
     """Run the experiment in a folder until it has written `after` checkpoints."""
     run = Fragile(folder, after=after)
     with in_force(seed, "float32", run.device):
@@ -207,9 +207,7 @@ def stop(function: Experiment, folder: Path, parameters: dict, seed: int, *, aft
     raise AssertionError(f"the run ended before its checkpoint {after}")
 
 
-def interrupt(
-    store: Store, function: Experiment, parameters: dict, seed: int, *, after: int
-) -> None:
+def interrupt(store, function, parameters, seed, *, after):
     """The same in a store."""
     folder = store.folder(function, parameters, seed)
     folder.mkdir(parents=True)

@@ -17,10 +17,8 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -80,13 +78,7 @@ return found.concat(await violations(page, [["mjx-container"], ["details:not([op
 """
 
 
-def look(
-    folder: Path,
-    pages: Iterable[str],
-    script: str = FAULTS,
-    widths: Iterable[int] = WIDTHS,
-    patience: float = 1800,
-) -> tuple[dict[str, Any], list[str]]:
+def look(folder, pages, script=FAULTS, widths=WIDTHS, patience=1800):
     """What `script` returns for each page and width, by "PAGE at WIDTH px", and the lines on the
     console, each with its page.
 
@@ -121,7 +113,7 @@ def look(
             server.shutdown()
 
 
-def _answer(log: Path, until: float) -> tuple[dict[str, Any], list[str]]:
+def _answer(log, until):
     """What the page of frames and the pages in them have said, once it has said what it found."""
     while time.monotonic() < until:
         text, lines, page = log.read_text(encoding="utf-8", errors="replace"), [], ""
@@ -137,5 +129,5 @@ def _answer(log: Path, until: float) -> tuple[dict[str, Any], list[str]]:
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass

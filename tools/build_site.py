@@ -24,7 +24,7 @@ INDEX = f"""<!doctype html><html lang="en"><title>curlnb</title>
 <meta http-equiv="refresh" content="0; url={START}"><a href="{START}">curlnb</a>"""
 
 
-def build(folder: Path, *options: str) -> Path:
+def build(folder, *options):
     """Build the site in `folder`/html and return that. RuntimeError with Sphinx's warnings where
     there are any: links that lead nowhere are among them. options: further ones of Sphinx.
     """
@@ -49,7 +49,7 @@ def build(folder: Path, *options: str) -> Path:
     return out
 
 
-def main() -> int:
+def main():
     start, wrong = time.monotonic(), []
     try:
         out = build(environment.results_folder() / "site")

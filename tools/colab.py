@@ -13,7 +13,6 @@ that had no such cell again, so that its cells are numbered.
 
 import sys
 import tomllib
-from pathlib import Path
 
 import nbformat
 
@@ -35,18 +34,18 @@ if "COLAB_RELEASE_TAG" in os.environ:
     print("This project has no address yet: set project.urls in pyproject.toml, run tools/colab.py")"""
 
 
-def repository() -> str:
+def repository():
     """The project's address, or the empty string while it has none."""
     project = tomllib.loads((environment.home() / "pyproject.toml").read_text())["project"]
     return project.get("urls", {}).get("Repository", "")
 
 
-def source() -> str:
+def source():
     address = repository()
     return CELL.format(repository=address) if address else WITHOUT_ADDRESS
 
 
-def insert(path: Path) -> None:
+def insert(path):
     """Renew the notebook's cell, or put one behind its first cell of text."""
     book = nbformat.read(path, as_version=4)
     tagged = [cell for cell in book.cells if TAG in cell.metadata.get("tags", [])]

@@ -9,7 +9,6 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -46,14 +45,12 @@ QUIET = "import sys\nsys.stderr = sys.stdout"
 REFEREE = "## For the referee"
 WORDS_A_MINUTE = 150  # of prose with formulas
 
-Cell = dict[str, Any]
 
-
-def text_of(cell: Cell) -> str:
+def text_of(cell):
     return "".join(cell["source"])
 
 
-def tags_of(cell: Cell) -> set[str]:
+def tags_of(cell):
     return set(cell.get("metadata", {}).get("tags", []))
 
 
@@ -70,40 +67,40 @@ class Exercise:
     check: str = ""
 
     @property
-    def number(self) -> str:
+    def number(self):
         return self.title.partition(".")[0]
 
     @property
-    def points(self) -> int:
+    def points(self):
         """One for every five minutes."""
         return max(1, round(self.minutes / 5))
 
     @property
-    def function(self) -> str:
+    def function(self):
         """What the stub defines, by which hidden checks and wrong answers know the exercise."""
-        return re.search(r"^def (\w+)", self.stub, re.M)[1]  # type: ignore[index]
+        return re.search(r"^def (\w+)", self.stub, re.M)[1]
 
     @property
-    def graded(self) -> str:
+    def graded(self):
         """The check as it grades: it raises where the notebook's prints."""
         return self.check.replace("notebook.check(", "notebook.grade(").rstrip()
 
     @property
-    def hidden(self) -> str:
+    def hidden(self):
         return HIDDEN.get((self.lesson, self.function), "").strip()
 
     @property
-    def whole_check(self) -> str:
+    def whole_check(self):
         return f"{self.graded}\n{self.hidden}"
 
     @property
-    def answer(self) -> str:
+    def answer(self):
         """Solution and stub in one: nbgrader replaces what stands between the marks by `...`, which
         gives the stub.
         """
         head = self.stub.rstrip().removesuffix("...").rstrip()
         body = self.solution.removeprefix(head).strip("\n")
-        indent = re.match(r" *", body)[0]  # type: ignore[index]
+        indent = re.match(r" *", body)[0]
         return f"{head}\n{indent}### BEGIN SOLUTION\n{body}\n{indent}### END SOLUTION"
 
 
@@ -115,15 +112,15 @@ class Lesson:
     content: dict[str, Any]
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self):
         return self.content["cells"]
 
     @property
-    def title(self) -> str:
+    def title(self):
         return text_of(self.cells[0]).splitlines()[0].removeprefix("# ")
 
     @property
-    def folder(self) -> str:
+    def folder(self):
         """Where its assignment goes, a key of PAPERS: notebooks that stand outside a paper's folder
         are the first or the last.
         """
@@ -132,8 +129,8 @@ class Lesson:
         return "0_start" if self.name.startswith("0") else "4_across"
 
     @cached_property
-    def exercises(self) -> list[Exercise]:
-        found: list[Exercise] = []
+    def exercises(self):
+        found = []
         for cell in self.cells:
             if cell["cell_type"] == "markdown" and (task := TASK.search(text_of(cell))):
                 minutes = int(task["minutes"])
@@ -146,15 +143,15 @@ class Lesson:
         return found
 
     @property
-    def points(self) -> int:
+    def points(self):
         return sum(exercise.points for exercise in self.exercises)
 
     @property
-    def minutes(self) -> int:
+    def minutes(self):
         return sum(exercise.minutes for exercise in self.exercises)
 
     @property
-    def reading(self) -> int:
+    def reading(self):
         """Minutes to read the lesson without the part for the referee, rounded up to five."""
         texts = [text_of(cell) for cell in self.cells if cell["cell_type"] == "markdown"]
         prose = itertools.takewhile(lambda text: not text.startswith(REFEREE), texts)
@@ -162,13 +159,13 @@ class Lesson:
 
 
 @cache
-def lessons() -> list[Lesson]:
+def lessons():
     """All notebooks with exercises, in reading order."""
     found = (Lesson(notebooks.name_of(path), notebooks.read(path)) for path in notebooks.find())
     return [one for one in found if one.exercises]
 
 
-def about() -> dict[str, dict[str, str]]:
+def about():
     """For each lesson what it needs and what is learnt, from course_lessons.csv."""
     with open(Path(__file__).parent / "course_lessons.csv", newline="", encoding="utf-8") as file:
         return {row["lesson"]: row for row in csv.DictReader(file)}
@@ -177,7 +174,7 @@ def about() -> dict[str, dict[str, str]]:
 # --- the editions ---------------------------------------------------------------------------------
 
 
-def edition(one: Lesson, *, graded: bool) -> Any:
+def edition(one, *, graded):
     """The lesson with its outputs, stubs in place of solutions, and checks, as students get it.
 
     graded: nbgrader's source instead, with a solution between marks in each stub's place, and
@@ -207,16 +204,16 @@ def edition(one: Lesson, *, graded: bool) -> Any:
     return made
 
 
-def _hidden(text: str) -> str:
+def _hidden(text):
     return f"### BEGIN HIDDEN TESTS\n{text}\n### END HIDDEN TESTS"
 
 
-def _roles(cell: Any, name: str, **given: bool) -> None:
+def _roles(cell, name, **given):
     roles = {"grade": False, "locked": False, "solution": False, "task": False} | given
     cell.metadata["nbgrader"] = {"grade_id": name, "schema_version": 3, **roles}
 
 
-def build(folder: Path) -> list[Lesson]:
+def build(folder):
     """Write both editions below `folder` anew; what else lies there stays. Returns the lessons."""
     found = lessons()
     for one in found:
@@ -236,7 +233,7 @@ def build(folder: Path) -> list[Lesson]:
     return found
 
 
-def listing(found: list[Lesson]) -> Iterator[str]:
+def listing(found):
     """The assignments by paper as Markdown."""
     known = about()
     yield "# The course's assignments\n\nWritten by `make course`; see docs/course.md."
@@ -254,7 +251,7 @@ def listing(found: list[Lesson]) -> Iterator[str]:
             yield f"| {link} | {numbers} | {row['needs']} | {row['learnt']} |"
 
 
-def main() -> None:
+def main():
     folder = environment.results_folder() / "course"
     found = build(folder)
     many, points = sum(len(one.exercises) for one in found), sum(one.points for one in found)

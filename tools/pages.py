@@ -8,7 +8,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.figure import Figure
 
 from curlnb.companion import claims, notebook, plots
 from curlnb.companion.formatting import MARKS
@@ -34,12 +33,12 @@ PAPERS = {
 }
 
 
-def counts(evidence: pd.DataFrame) -> str:
+def counts(evidence):
     """Kinds down, papers across: how many groups of claims have which verdict, in Markdown."""
     found = once(evidence).groupby(["kind", "paper", "verdict"]).size()
     papers = [paper for paper in PAPERS if paper in evidence["paper"].to_numpy()]
 
-    def cell(kind: str, paper: str) -> str:
+    def cell(kind, paper):
         here = {name: found[kind, paper, name] for name in MARKS if (kind, paper, name) in found}
         words = (f"{n} {MANY.get(name, name) if n > 1 else name}" for name, n in here.items())
         return ", ".join(said.replace(", ", " but ") for said in words)  # one verdict, one comma
@@ -52,7 +51,7 @@ def counts(evidence: pd.DataFrame) -> str:
     return "\n".join([head, "|---" * (len(papers) + 1) + "|", *rows]) + "\n"
 
 
-def changed_rows() -> str:
+def changed_rows():
     """The claims that were changed or added after a look at results, in Markdown."""
     source = "<!-- source: the entry of the table of claims -->"
     rows = [
@@ -63,7 +62,7 @@ def changed_rows() -> str:
     return "\n".join(["| row | where | what was changed |", "|---|---|---|", *rows]) + "\n"
 
 
-def figure() -> Figure:
+def figure():
     """What three losses gain over SimCLR, by kNN, as sixty epochs pass: paired over five seeds."""
     runs = notebook.committed("night/5_across_papers-long_curves")
     wide = runs.pivot_table(index=["epoch", "seed"], columns="arm", values="knn")
@@ -88,7 +87,7 @@ def figure() -> Figure:
     return drawn
 
 
-def renewed(page: str, made: str) -> str:
+def renewed(page, made):
     """A page's text with `made` between its two marks."""
     before, _, rest = page.partition(BEGIN)
     _, found, after = rest.partition(END)
@@ -97,7 +96,7 @@ def renewed(page: str, made: str) -> str:
     return before + BEGIN + made + END + after
 
 
-def pages() -> dict[Path, str]:
+def pages():
     """The text that each page should have."""
     made = {
         DOCS / "verdicts.md": counts(best_evidence(committed=True)),
@@ -106,7 +105,7 @@ def pages() -> dict[Path, str]:
     return {path: renewed(path.read_text(encoding="utf-8"), text) for path, text in made.items()}
 
 
-def main() -> None:
+def main():
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     with plt.style.context(["default", notebook.STYLE]), plt.rc_context({"svg.hashsalt": "curlnb"}):

@@ -17,7 +17,7 @@ ARMS = {
 }
 
 
-def rows(network: str, epochs: str) -> dict[str, list[str]]:
+def rows(network, epochs):
     """The cells of some rows behind the loss's name, without comments."""
     text = (environment.home() / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     lines = re.sub("<!--.*?-->", "", text).splitlines()

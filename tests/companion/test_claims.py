@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+from formulas import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -35,15 +36,15 @@ ABOVE_0, MARGIN = (0.0, INF), (-1.0, 1.0)
 NOTEBOOK = "2_dcl/5.1_figure4_images"
 
 
-def gain(id: str = "chuang2020/fig4a", **columns: object) -> Claim:
+def gain(id="chuang2020/fig4a", **columns):
     """A claim of a gain with the required words filled in."""
     filled = dict(kind="experiment", claim="a gain", where="Figure 4a", unit="points", low=0.0)
-    return Claim(id=id, **filled | dict(data=("stl10",), notebook=NOTEBOOK) | columns)  # type: ignore[arg-type]
+    return Claim(id=id, **filled | dict(data=("stl10",), notebook=NOTEBOOK) | columns)
 
 
-def theory(**columns: object) -> Claim:
+def theory(**columns):
     filled = dict(id="arora2019/lemma4.3", kind="theorem", claim="a bound", where="Lemma 4.3")
-    return Claim(**filled | dict(statistic="largest ratio", notebook=NOTEBOOK) | columns)  # type: ignore[arg-type]
+    return Claim(**filled | dict(statistic="largest ratio", notebook=NOTEBOOK) | columns)
 
 
 BOUND, GAIN, SAME, EQUAL, UNRUN, OWN = TABLE = [
@@ -66,19 +67,19 @@ ON = dict(data="stl10", diagnostic={"untrained encoder": 37.5, "AUC": "0.71"})
 
 
 @pytest.fixture(autouse=True)
-def small_table(monkeypatch) -> None:
+def small_table(monkeypatch):
     monkeypatch.setattr(claims, "table", lambda: {row.id: row for row in TABLE})
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch) -> Ledger:
+def book(tmp_path, monkeypatch):
     """The ledger of a notebook at quick, in a folder of its own, without committed references."""
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     return notebook.ledger(notebook.settings(NOTEBOOK, "quick", quick={}))
 
 
-def committed(book: Ledger, profile: str, *given: object, **measured: object) -> None:
+def committed(book, profile, *given, **measured):
     """Judge a claim in the committed reference of a profile."""
     reference = Ledger(NOTEBOOK, profile, book.results.parent / "reference" / profile)
     reference.judge(*given, **measured)
@@ -89,7 +90,7 @@ def committed(book: Ledger, profile: str, *given: object, **measured: object) ->
 
 
 @pytest.mark.parametrize("n", [2, 30])
-def test_intervals_are_the_t_interval_and_fishers(n: int) -> None:
+def test_intervals_are_the_t_interval_and_fishers(n):
     x = np.random.default_rng(n).uniform(0.5, 1, n)
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
     np.testing.assert_allclose(t_interval(x), (x.mean(), *expected), rtol=1e-12)
@@ -99,7 +100,7 @@ def test_intervals_are_the_t_interval_and_fishers(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "d"), [(2, 0.3), (5, 1.0), (500, 0.1)])
-def test_power_is_the_noncentral_t(n: int, d: float) -> None:
+def test_power_is_the_noncentral_t(n, d):
     """The claimed side alone: an interval on the other side settles the claim, but does not
     reproduce it.
     """
@@ -108,7 +109,7 @@ def test_power_is_the_noncentral_t(n: int, d: float) -> None:
 
 
 @pytest.mark.parametrize(("d", "expected"), [(0.2, 199), (0.5, 34), (0.8, 15)])
-def test_seeds_needed_as_in_the_tables(d: float, expected: int) -> None:
+def test_seeds_needed_as_in_the_tables(d, expected):
     """Cohen's small, medium, large: the sample sizes that power tables and G*Power give for 80%,
     two-sided 5%, paired; neither unit, direction nor threshold matters.
     """
@@ -116,12 +117,12 @@ def test_seeds_needed_as_in_the_tables(d: float, expected: int) -> None:
         assert seeds_needed(effect, sd, region, wanted=0.8) == expected
 
 
-def test_plans_at_the_ends_of_what_can_be_planned() -> None:
+def test_plans_at_the_ends_of_what_can_be_planned():
     assert seeds_needed(100.0, 1.0) == 2  # where scipy's noncentral t is NaN
     assert gain(effect=100.0, sd=1.0).seeds == 5, "no fewer give a verdict"
     for effect, region in ((0.0, ABOVE_0), (1.0, MARGIN), (-2.0, ABOVE_0)):
         assert seeds_needed(effect, 1.0, region) is None, "it is not inside"
-    with pytest.raises(ValueError, match=r"no number of seeds finds 1e-05 where sd = 1"):
+    with refused(r"no number of seeds finds 1e-05 where sd = 1"):
         _ = gain(effect=1e-5, sd=1.0).seeds  # inside, but a million would not do
 
 
@@ -148,14 +149,12 @@ def test_plans_at_the_ends_of_what_can_be_planned() -> None:
         ((1.1, 2.0), MARGIN, 0.0, "contradicted"),
     ],
 )
-def test_verdict(interval, region, effect, expected: str) -> None:
+def test_verdict(interval, region, effect, expected):
     assert verdict(*interval, region, effect) == expected
 
 
 @given(st.floats(-10, 10), st.floats(0, 10), st.floats(-10, 10), st.floats(0.1, 5))
-def test_a_claim_and_its_mirror_image_get_the_same_verdict(
-    low: float, width: float, threshold: float, effect: float
-) -> None:
+def test_a_claim_and_its_mirror_image_get_the_same_verdict(low, width, threshold, effect):
     above = verdict(low, low + width, (threshold, INF), threshold + effect)
     assert above == verdict(-low - width, -low, (-INF, -threshold), -threshold - effect)
 
@@ -165,7 +164,7 @@ ERROR = 4 * math.sqrt(0.025 * 0.975 / REPETITIONS)  # four standard errors of a 
 
 
 @functools.cache
-def intervals(n: int) -> np.ndarray:
+def intervals(n):
     """The intervals [2, repetitions] of simulated studies of n seeds, whose differences are
     standard normal.
     """
@@ -174,9 +173,7 @@ def intervals(n: int) -> np.ndarray:
     return np.stack([x.mean(1) - half, x.mean(1) + half])
 
 
-def shares(
-    n: int, truth: float, region: tuple[float, float], effect: float, sd: float = 1.0
-) -> Counter[str]:
+def shares(n, truth, region, effect, sd=1.0):
     """How often each verdict is reached by studies of n seeds around the truth."""
     ends = (truth + sd * intervals(n)).T.tolist()
     found = Counter(verdict(*each, region, effect) for each in ends)
@@ -192,7 +189,7 @@ def shares(
         ((-0.05, 0.05), 0.0, (0.0, 0.05), 0.05),
     ],
 )
-def test_a_verdict_is_false_as_seldom_as_the_ledger_says(region, effect, truths, most) -> None:
+def test_a_verdict_is_false_as_seldom_as_the_ledger_says(region, effect, truths, most):
     """Where a false one is likeliest, at and beside the bounds and the effect: at most 2.5% with
     one bound and 5% with two, which `expected_false` adds up.
     """
@@ -209,7 +206,7 @@ def test_a_verdict_is_false_as_seldom_as_the_ledger_says(region, effect, truths,
     ("effect", "sd", "region"),
     [(4.26, 3.0, ABOVE_0), (-0.5, 0.3, (-INF, 0.0)), (0.0, 0.6, MARGIN)],
 )
-def test_power_is_as_stated(effect: float, sd: float, region: tuple[float, float]) -> None:
+def test_power_is_as_stated(effect, sd, region):
     """Of studies with the planned seeds, where the effect is as stated, 90% or more reproduce it,
     as many as `power` says; and where there is nothing, 90% exclude an effect.
     """
@@ -240,8 +237,8 @@ def test_power_is_as_stated(effect: float, sd: float, region: tuple[float, float
         (dict(readings=("one",)), "needs two readings"),
     ],
 )
-def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=rf"^.*{says}.*$"):
+def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns, says):
+    with refused(says):
         gain(**columns)
 
 
@@ -259,7 +256,7 @@ sd = 3
 '''
 
 
-def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
+def test_a_table_is_read_as_it_is_written(tmp_path):
     path = tmp_path / "chuang2020.toml"
     path.write_text(ENTRY)
     (tmp_path / "arora2019.toml").write_text('[first]\nclaim = "the first paper comes first"\n')
@@ -274,14 +271,14 @@ def test_a_table_is_read_as_it_is_written(tmp_path) -> None:
         "[fig4a]\nlow = 0\n": "says nothing",
     }.items():
         path.write_text(text)
-        with pytest.raises(ValueError, match=rf"^.*{says}.*$"):
+        with refused(says):
             read_table(tmp_path)
 
 
 # --- one judgement
 
 
-def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
+def test_a_judgement_joins_what_was_measured_with_what_was_claimed():
     row = judged(GAIN, FIVE, **ON | MINI, profile="quick")
     assert (row["mean"], row["sd"]) == pytest.approx((np.mean(FIVE), np.std(FIVE, ddof=1)))
     assert line(row) == (
@@ -307,7 +304,7 @@ def test_a_judgement_joins_what_was_measured_with_what_was_claimed() -> None:
         (dict(as_printed_at=("night",)), "stl10", "night, changed", "paper's data, smaller train"),
     ],
 )
-def test_scope_is_whose_data_and_whose_training(columns, data, profile, expected: str) -> None:
+def test_scope_is_whose_data_and_whose_training(columns, data, profile, expected):
     scope = judged(gain(**columns), FIVE, data=data, profile=profile)["scope"]
     assert scope.startswith(expected)
     assert bool(scope) == bool(expected)
@@ -322,7 +319,7 @@ def test_scope_is_whose_data_and_whose_training(columns, data, profile, expected
         ([2.3, 3.8, 2.7, 3.0], "4 are fewer than 5"),
     ],
 )
-def test_undecided_gives_its_reason(differences: list[float], reason: str) -> None:
+def test_undecided_gives_its_reason(differences, reason):
     """No lucky single seed and no run counted five times reproduces anything."""
     row = judged(gain(), differences, data="stl10", note="a word")
     assert row["verdict"] == "undecided"
@@ -330,7 +327,7 @@ def test_undecided_gives_its_reason(differences: list[float], reason: str) -> No
     assert (row["low"] is None) == (len(differences) != 4)
 
 
-def test_interval_computed_otherwise() -> None:
+def test_interval_computed_otherwise():
     for low, n, expected in (
         (0.2, 40, ("reproduced", "")),
         (0.2, 4, ("undecided", "4 are fewer than 5")),
@@ -340,7 +337,7 @@ def test_interval_computed_otherwise() -> None:
         assert (row["verdict"], row["note"], row["low"]) == (*expected, low)
 
 
-def test_exact_claims() -> None:
+def test_exact_claims():
     row = judged(theory(), exact="holds", value=0.99812, cases=1200)
     # two decimals would hide the slack
     assert line(row) == "arora2019/lemma4.3: holds; largest ratio 0.9981, 1,200 cases"
@@ -350,7 +347,7 @@ def test_exact_claims() -> None:
     assert "proof step fails, statement stands" in line(judged(theory(), exact="proof step fails"))
 
 
-def test_what_is_true_as_it_stands_or_settled_by_the_paper_itself_is_no_failure() -> None:
+def test_what_is_true_as_it_stands_or_settled_by_the_paper_itself_is_no_failure():
     claim = theory(low=0.0, readings=("it is said of one seed", "it is said of all"))
     assert "holds; largest ratio 0.5" in line(judged(claim, value=0.5))
     assert "true if" not in line(judged(claim, value=0.5))
@@ -364,7 +361,7 @@ def test_what_is_true_as_it_stands_or_settled_by_the_paper_itself_is_no_failure(
     assert judged(settled, exact="holds")["verdict"] == "holds"
 
 
-def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() -> None:
+def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
     row = judged(gain(effect=4.0), FIVE, **MINI, profile="night")
     assert row["verdict"] == "reproduced, smaller than claimed"
     moved = again(row, gain(low=5.0, effect=None, data=("cifar10-mini",), changed="the bound"))
@@ -401,15 +398,15 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands() ->
         (GAIN, dict(differences=FIVE, diagnostic={"AUC": 1}), r"=\{'untrained encoder': ...\}"),
     ],
 )
-def test_bad_judgements_fail_in_one_line(claim: Claim, options: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=rf"^.*{says}.*$"):
+def test_bad_judgements_fail_in_one_line(claim, options, says):
+    with refused(says):
         judged(claim, **options)
 
 
 # --- a notebook's ledger
 
 
-def test_a_notebook_hands_in_what_it_measured(book) -> None:
+def test_a_notebook_hands_in_what_it_measured(book):
     said = book.judge("chuang2020/fig4a", pd.Series(FIVE), **ON)
     assert repr(said) == said  # a cell that ends with it shows the line, not a quoted string
     book.judge("arora2019/lemma4.3", exact="holds", value=0.97, cases=1200)
@@ -434,18 +431,18 @@ def test_a_notebook_hands_in_what_it_measured(book) -> None:
         ("chuang2020/s55", "chuang2020/s55 is judged twice"),
     ],
 )
-def test_a_claim_that_it_cannot_judge_is_refused_in_one_line(book, id: str, says: str) -> None:
+def test_a_claim_that_it_cannot_judge_is_refused_in_one_line(book, id, says):
     book.judge("chuang2020/s55", note="later")
-    with pytest.raises(ValueError, match=rf"^.*{says}.*$"):
+    with refused(says):
         book.judge(id, FIVE)
 
 
-def test_the_table_alone_says_what_the_papers_claim(book) -> None:
+def test_the_table_alone_says_what_the_papers_claim(book):
     with pytest.raises(TypeError, match="low"):
         book.judge("chuang2020/fig4a", FIVE, **ON, low=-9)
 
 
-def test_a_readers_own_claims_stand_with_their_words_in_a_file_of_their_own(book) -> None:
+def test_a_readers_own_claims_stand_with_their_words_in_a_file_of_their_own(book):
     book.judge("mine/beta-3", FIVE, claim="β = 3 beats β = 1", low=0, effect=5.0, unit="points")
     book.judge("mine/bound", exact="fails", value=1.2, claim="a bound of mine")
     said = "mine/beta-3: reproduced, smaller than claimed; mean paired difference +2.96"
@@ -458,7 +455,7 @@ def test_a_readers_own_claims_stand_with_their_words_in_a_file_of_their_own(book
     assert read(book.results / "own_claims.csv").empty
 
 
-def test_a_better_profiles_reference_stands_beside(book) -> None:
+def test_a_better_profiles_reference_stands_beside(book):
     committed(book, "night", "chuang2020/fig4a", [5.0, 5.1, 5.2, 4.9, 5.3], **ON)
     book.judge("chuang2020/fig4a", FIVE, **ON | MINI)
     shown = book.show()
@@ -472,7 +469,7 @@ def test_a_better_profiles_reference_stands_beside(book) -> None:
         assert part in shown._repr_html_()
 
 
-def test_the_texts_of_a_row_have_all_that_a_page_shows() -> None:
+def test_the_texts_of_a_row_have_all_that_a_page_shows():
     claim = gain(effect=2.5, changed="the bound")
     (row,) = ledger.records(frame([judged(claim, FIVE, **MINI, note="a word")]))
     assert formatting.verdict_text(row) == "reproduced (stand-in)"
@@ -495,7 +492,7 @@ RUNS = pd.DataFrame(
 )
 
 
-def test_pairs_are_matched_by_seed_whatever_the_order() -> None:
+def test_pairs_are_matched_by_seed_whatever_the_order():
     shuffled = RUNS.sample(frac=1, random_state=3)
     difference = paired(shuffled, "knn", "loss", "hard", "biased")
     assert difference.to_dict() == {0: 2, 1: 2, 2: 2}  # by position the seeds' levels would mix in
@@ -512,15 +509,15 @@ def test_pairs_are_matched_by_seed_whatever_the_order() -> None:
         (RUNS.drop(columns="knn"), "no column 'knn'"),
     ],
 )
-def test_lost_and_doubled_runs_are_errors(runs: pd.DataFrame, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_lost_and_doubled_runs_are_errors(runs, says):
+    with refused(says):
         paired(runs, "knn", "loss", "hard", "biased")
 
 
 # --- the file
 
 
-def some_rows() -> pd.DataFrame:
+def some_rows():
     rows = [
         judged(GAIN, [1.23456789, 2.0, 1.5], **ON, profile="quick", note="NA"),
         judged(BOUND, exact="holds", value=1 / 3, cases=2000, note='a, "quoted"\nnote'),
@@ -530,7 +527,7 @@ def some_rows() -> pd.DataFrame:
     return frame(rows)
 
 
-def test_what_is_read_is_what_was_recorded(tmp_path, monkeypatch) -> None:
+def test_what_is_read_is_what_was_recorded(tmp_path, monkeypatch):
     path, rows = tmp_path / "quick" / "claims.csv", some_rows()
     record(rows, path, NOTEBOOK)
     pd.testing.assert_frame_equal(read(path), rows)
@@ -542,7 +539,7 @@ def test_what_is_read_is_what_was_recorded(tmp_path, monkeypatch) -> None:
     assert "arora2019/lemma4.3" not in set(read(path)["id"]), "the table no longer has it"
 
 
-def test_recording_again_changes_nothing(tmp_path) -> None:
+def test_recording_again_changes_nothing(tmp_path):
     """Committed ledgers must differ only where results do, whatever the order of the notebooks."""
     path, other = tmp_path / "a.csv", tmp_path / "b.csv"
     rows = some_rows().assign(notebook=["x", "y", "x", "z"])
@@ -555,10 +552,10 @@ def test_recording_again_changes_nothing(tmp_path) -> None:
     assert list(read(path)["notebook"]) == ["x", "y", "z"]
 
 
-def test_notebooks_that_end_at_once_lose_nothing(tmp_path) -> None:
+def test_notebooks_that_end_at_once_lose_nothing(tmp_path):
     path, start = tmp_path / "own_claims.csv", threading.Barrier(4)
 
-    def hand_in(name: str) -> None:
+    def hand_in(name):
         claim = Claim(id=f"mine/{name}", claim="x", low=0, notebook=name)
         start.wait()
         record(frame([judged(claim, note="x")]), path, name)
@@ -575,14 +572,12 @@ def test_notebooks_that_end_at_once_lose_nothing(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("whole", "damage"), [(r"(?s).{300}$", ""), ("id,verdict", "id,result"), ("holds", "fails")]
 )
-def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(
-    tmp_path, capsys, whole: str, damage: str
-) -> None:
+def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, whole, damage):
     """A notebook that has trained for hours must still be able to hand in its claims."""
     path = tmp_path / "claims.csv"
     record(some_rows(), path, NOTEBOOK)
     path.write_text(damaged := re.sub(whole, damage, path.read_text()))
-    with pytest.raises(ValueError, match=r"^.*claims.csv is no ledger.*$"):
+    with refused(r"claims.csv is no ledger"):
         read(path)
     record(some_rows().iloc[:1], path, NOTEBOOK)
     (said,) = capsys.readouterr().err.splitlines()
@@ -595,8 +590,8 @@ def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(
 # --- many judgements
 
 
-def test_best_evidence_is_that_of_the_best_profile_that_can_decide() -> None:
-    def one(profile: str, differences: list[float]) -> pd.DataFrame:
+def test_best_evidence_is_that_of_the_best_profile_that_can_decide():
+    def one(profile, differences):
         return frame([judged(GAIN, differences, **ON, profile=profile)])
 
     few, unrun = one("gpu", FIVE[:3]), frame([judged(GAIN, note="no GPU", profile="paper")])
@@ -612,7 +607,7 @@ def test_best_evidence_is_that_of_the_best_profile_that_can_decide() -> None:
     assert notes["chuang2020/s55"] == "not judged yet"
 
 
-def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatch) -> None:
+def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatch):
     committed(book, "gpu", "arora2019/lemma4.3", exact="holds", value=0.9)
     book.judge("arora2019/lemma4.3", exact="fails", value=1.1)
     book.judge("curlnb/vanish", FIVE, **MINI)
@@ -621,13 +616,13 @@ def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatc
     assert ledger.best("curlnb/vanish")["verdict"] == "reproduced"
     monkeypatch.setenv("CURLNB_REFERENCE", "1")
     assert ledger.best("curlnb/vanish")["verdict"] == "not run"
-    with pytest.raises(ValueError, match="did you mean curlnb/vanish"):
+    with refused("did you mean curlnb/vanish"):
         ledger.best("curlnb/vanishes")
 
 
 def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidence(
     book, monkeypatch
-) -> None:
+):
     committed(book, "quick", "arora2019/lemma4.3", exact="holds", value=0.9)
     digest = notebooks.digest_of_settings({"worlds": 2000})
     about = book.results.parent / "reference" / "quick" / "provenance.json"
@@ -645,7 +640,7 @@ def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidenc
     assert settings.evidence == "quick, changed"  # `make reproduce`
 
 
-def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:
+def test_a_group_counts_once_by_its_first_row_that_was_run():
     first, *rest = [judged(BOUND, exact="holds"), judged(SAME, FIVE, data="stl10")]
     rows = [first, judged(GAIN, note="later"), *rest, judged(UNRUN, note="later")]
     assert list(ledger.once(frame(rows))["id"]) == [BOUND.id, SAME.id, UNRUN.id]
@@ -661,7 +656,7 @@ def test_a_group_counts_once_by_its_first_row_that_was_run() -> None:
     assert ledger.summary(frame([])).empty
 
 
-def test_expected_false_verdicts_count_intervals_by_their_bounds() -> None:
+def test_expected_false_verdicts_count_intervals_by_their_bounds():
     rows = [
         judged(BOUND, exact="holds"),
         judged(GAIN, FIVE, **ON),  # one bound
@@ -675,7 +670,7 @@ def test_expected_false_verdicts_count_intervals_by_their_bounds() -> None:
 # --- shown
 
 
-def test_rows_are_shown_as_lines_of_text_and_escaped() -> None:
+def test_rows_are_shown_as_lines_of_text_and_escaped():
     assert len(MARKS) == 12
     lines = repr(ClaimsTable(records(some_rows()))).splitlines()
     assert [part.split(": ")[0] for part in lines] == list(some_rows()["id"])
@@ -686,7 +681,7 @@ def test_rows_are_shown_as_lines_of_text_and_escaped() -> None:
     assert "</td><b>x" not in shown
 
 
-def test_a_rounded_zero_has_no_minus() -> None:
+def test_a_rounded_zero_has_no_minus():
     """Lines are compared cell by cell in CI."""
     row = judged(gain(), [-0.004, 0.003, -0.002, 0.001, 0.0005], data="stl10")
     assert "mean paired difference +0.00 [+0.00, +0.00] points, n = 5" in line(row)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from curlnb.companion import ledger, notebooks
-from curlnb.companion.claims import KINDS, PAPERS, Claim, table
+from curlnb.companion.claims import KINDS, PAPERS, table
 from curlnb.companion.judgement import again
 from curlnb.data import datasets
 from curlnb.runs import environment
@@ -18,7 +18,7 @@ REFERENCES = sorted(environment.reference_folder().glob("*/claims.csv"))
 PLANNED = [row for row in ROWS if row.sd is not None]
 
 
-def test_the_table_covers_the_papers_and_the_kinds_in_order() -> None:
+def test_the_table_covers_the_papers_and_the_kinds_in_order():
     papers = [row.paper for row in ROWS]
     assert list(dict.fromkeys(papers)) == list(PAPERS)
     assert papers == sorted(papers, key=PAPERS.index)
@@ -27,7 +27,7 @@ def test_the_table_covers_the_papers_and_the_kinds_in_order() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_a_row_says_what_is_claimed_where_and_who_judges_it(row: Claim) -> None:
+def test_a_row_says_what_is_claimed_where_and_who_judges_it(row):
     assert row.where
     assert row.claim
     assert row.statistic
@@ -43,7 +43,7 @@ def test_a_row_says_what_is_claimed_where_and_who_judges_it(row: Claim) -> None:
         assert not isinstance(text, str) or text == " ".join(text.split())
 
 
-def test_data_sets_are_named_as_in_the_catalogue() -> None:
+def test_data_sets_are_named_as_in_the_catalogue():
     """Else a verdict on the paper's own data would be called a stand-in's."""
     spelt = {re.sub(r"\W|_", "", name).lower(): name for name in datasets.names()}
     for row in ROWS:
@@ -51,7 +51,7 @@ def test_data_sets_are_named_as_in_the_catalogue() -> None:
             assert spelt.get(re.sub(r"\W|_", "", name).lower(), name) == name, row.id
 
 
-def test_a_direction_on_a_trained_encoder_has_a_diagnostic() -> None:
+def test_a_direction_on_a_trained_encoder_has_a_diagnostic():
     """A gain of accuracy can come from collapse, or from no training at all; a return, a spread or
     a margin cannot.
     """
@@ -61,14 +61,14 @@ def test_a_direction_on_a_trained_encoder_has_a_diagnostic() -> None:
             assert row.unit in {"episode return", "nats", "share of runs"}, row.id
 
 
-def test_groups_hold_claims_of_one_slip_or_one_measurement() -> None:
+def test_groups_hold_claims_of_one_slip_or_one_measurement():
     ids = {row.id for row in ROWS}
     astray = [row.id for row in ROWS if row.group in ids and table()[row.group].group != row.group]
     assert not astray, "grouped with a row of another group"
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
-def test_every_committed_verdict_follows_from_its_numbers_and_the_table(path) -> None:
+def test_every_committed_verdict_follows_from_its_numbers_and_the_table(path):
     """Else the table or the rule was changed and the reference was not judged again
     (`curlnb.companion.ledger.judge_again`).
     """
@@ -78,7 +78,7 @@ def test_every_committed_verdict_follows_from_its_numbers_and_the_table(path) ->
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
-def test_every_claim_is_judged_exactly_once_in_the_committed_reference(path) -> None:
+def test_every_claim_is_judged_exactly_once_in_the_committed_reference(path):
     """A claim that a notebook forgot would pass for one that was never made. Quick has every
     notebook, others those that were run; no page has judged a row that is still planned.
     """

@@ -1,16 +1,16 @@
 """Notebooks that are broken are named in one line by the commands that read them."""
 
 import os
-from pathlib import Path
 
 import pytest
+from formulas import refused
 
 from curlnb.__main__ import main
 from curlnb.companion import notebooks
 from curlnb.data import datasets
 
 
-def at(folder: Path, name: str, book: str = "{}") -> Path:
+def at(folder, name, book="{}"):
     path = folder / "notebooks" / f"{name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(book)
@@ -34,9 +34,8 @@ def checkout(tmp_path, monkeypatch):
     ],
 )
 def test_a_broken_notebook_is_named(checkout, book):
-    with pytest.raises(ValueError, match="broken") as error:
+    with refused("broken"):
         notebooks.needs(at(checkout, "broken", book))
-    assert "\n" not in str(error.value)
 
 
 def test_a_damaged_file_of_settings_is_named_and_the_others_data_is_fetched(
@@ -44,7 +43,7 @@ def test_a_damaged_file_of_settings_is_named_and_the_others_data_is_fetched(
 ):
     at(checkout, "1_bad").with_suffix(".toml").write_text("[quick")
     at(checkout, "2_good").with_suffix(".toml").write_text('[quick]\ndata = "cifar10-mini"')
-    fetched: list[str] = []
+    fetched = []
     monkeypatch.setattr(datasets, "names", lambda: ["cifar10-mini"])
     monkeypatch.setattr(datasets, "prepare", fetched.extend)
     assert main(["data"]) == 1
@@ -59,10 +58,10 @@ def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
 
 
 def test_a_reader_of_the_output_who_goes_away_is_no_error(capfd, monkeypatch):
-    def fail() -> None:
+    def fail():
         raise BrokenPipeError(32, "Broken pipe")
 
-    closed: list[int] = []
+    closed = []
     monkeypatch.setattr("curlnb.__main__.doctor", fail)
     monkeypatch.setattr(os, "dup2", lambda one, other: closed.append(other))
     assert main(["doctor"]) == 141

@@ -12,7 +12,7 @@ ROWS = external()
 
 
 @pytest.mark.parametrize("row", ROWS.to_dict("records"), ids=lambda row: row["source"][:20])
-def test_a_row_says_where_it_was_read_and_beside_what_it_stands(row: dict) -> None:
+def test_a_row_says_where_it_was_read_and_beside_what_it_stands(row):
     for column in ("source", "link", "read", "data", "setting", "treatment", "unit"):
         assert row[column]
     assert row["link"].startswith("https://")
@@ -22,7 +22,7 @@ def test_a_row_says_where_it_was_read_and_beside_what_it_stands(row: dict) -> No
     assert math.isfinite(row["value"])
 
 
-def test_gains_are_treatment_minus_control_in_the_direction_of_the_claim() -> None:
+def test_gains_are_treatment_minus_control_in_the_direction_of_the_claim():
     assert len(ROWS) == 16
     assert marks("chuang2020/fig4a-debiased") == {
         "Troeshestova and Isachenko 2023, CIFAR-10": pytest.approx(1.2)
@@ -38,7 +38,7 @@ def test_gains_are_treatment_minus_control_in_the_direction_of_the_claim() -> No
     assert marks("robinson2021/eq2") == {}
 
 
-def test_it_enters_no_verdict_and_a_caller_cannot_change_it() -> None:
+def test_it_enters_no_verdict_and_a_caller_cannot_change_it():
     rows = external("chuang2020/fig4a-debiased")
     rows["value"] = 0.0
     assert marks("chuang2020/fig4a-debiased")

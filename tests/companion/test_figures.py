@@ -21,7 +21,7 @@ DATA = Dataset(
 )
 
 
-def red_frames(figure) -> list[bool]:
+def red_frames(figure):
     """Of all axes, row by row."""
     plt.close(figure)
     red = to_rgba(figures.RED)

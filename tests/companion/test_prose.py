@@ -1,7 +1,6 @@
 """Numbers in prose are those of the committed rows that they name, and planted errors are found."""
 
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -19,7 +18,7 @@ PAGES = [
 ]
 
 
-def text_of(path: Path) -> str:
+def text_of(path):
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
     cells = nbformat.read(path, as_version=4).cells
@@ -27,7 +26,7 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
-def test_numbers_are_those_of_the_rows_that_they_name(path: Path) -> None:
+def test_numbers_are_those_of_the_rows_that_they_name(path):
     assert faults(text_of(path)) == []
 
 
@@ -35,7 +34,7 @@ ITEM = re.compile(r"([-+*>]|\d+[.)]|#+) ")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
-def test_no_line_of_a_paragraph_begins_like_a_list(path: Path) -> None:
+def test_no_line_of_a_paragraph_begins_like_a_list(path):
     """Where a formula breaks before its plus, the site would show a bullet."""
     paragraphs = re.split(r"\n\s*\n", re.sub(r"```.*?```", "\n\n", text_of(path), flags=re.S))
     broken = [
@@ -54,7 +53,7 @@ RIGHT = (
 )
 
 
-def test_right_numbers_pass_at_any_rounding() -> None:
+def test_right_numbers_pass_at_any_rounding():
     assert faults(RIGHT) == []
     assert faults(RIGHT.replace("-0.09 [-0.59, +0.41]", "−0.1 [−0.6, 0.4]")) == []
     assert faults(RIGHT.replace("0.97 points [0.42, 1.52]", "+1 [0, 2]")) == []
@@ -74,14 +73,14 @@ def test_right_numbers_pass_at_any_rounding() -> None:
         ("<!-- robinson2021/fig2-cifar10-gone -->", "", "is not in chuang2020/fig4a-debiased"),
     ],
 )
-def test_planted_errors_of_digit_sign_and_row_are_refused(right: str, wrong: str, says) -> None:
+def test_planted_errors_of_digit_sign_and_row_are_refused(right, wrong, says):
     assert right in RIGHT
     found = faults(RIGHT.replace(right, wrong, 1))
     with pytest.raises(AssertionError, match=says):
         assert found == []
 
 
-def test_rows_of_one_profile_and_of_tables_can_be_named() -> None:
+def test_rows_of_one_profile_and_of_tables_can_be_named():
     table = "night/5_across_papers-ranking?arm=true+positives,+SimCLR"
     assert faults(f"True positives gain 3.5 points [3.1, 3.9]<!-- {table} -->.") == []
     assert faults(f"True positives gain 3.6 points [3.1, 3.9]<!-- {table} -->.")
@@ -95,7 +94,7 @@ def test_rows_of_one_profile_and_of_tables_can_be_named() -> None:
     assert "selects no row" in faults(f"1.0 points<!-- {table}+9 -->")[0]
 
 
-def test_cells_of_a_table_and_paragraphs_stand_for_themselves() -> None:
+def test_cells_of_a_table_and_paragraphs_stand_for_themselves():
     gone = "+0.97 [0.42, 1.52]<!-- robinson2021/fig2-cifar10-gone -->"
     assert faults(f"| a | {gone} |\n|---|---|\n| b | [0.42, 1.52] |") == [
         "[0.42, 1.52] names no row, in: [0.42, 1.52]"
@@ -104,7 +103,7 @@ def test_cells_of_a_table_and_paragraphs_stand_for_themselves() -> None:
     assert len(faults(f"- [0.42, 1.52]\n- {gone}")) == 1
 
 
-def test_what_is_no_result_is_not_looked_at() -> None:
+def test_what_is_no_result_is_not_looked_at():
     for text in (
         "A share in `[0, 1]`, a formula $x \\in [0, 1]$, [a link](page.md), 0.5 and 25 pixels",
         "```\nx = [0.5, 1.5]  # 2.5 points\n```",

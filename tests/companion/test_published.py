@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from formulas import refused
 
 from curlnb.companion.claims import table
 from curlnb.companion.published import published, value
@@ -16,11 +17,11 @@ from curlnb.companion.published import published, value
         (("robinson2021", "Table 1", None, "hard beta=1"), 57.0),
     ],
 )
-def test_value_is_the_printed_number(given: tuple, expected: float) -> None:
+def test_value_is_the_printed_number(given, expected):
     assert value(*given) == expected
 
 
-def test_every_row_can_be_told_from_every_other() -> None:
+def test_every_row_can_be_told_from_every_other():
     """`value` promises that filters can single out any number."""
     rows = published()
     assert len(rows) == 223
@@ -28,7 +29,7 @@ def test_every_row_can_be_told_from_every_other() -> None:
     assert (rows["printed"] != "").all()
 
 
-def test_spreads_are_numbers_and_words_stay_words() -> None:
+def test_spreads_are_numbers_and_words_stay_words():
     """Some printed values are words; they must neither vanish nor turn into a number."""
     row = published("chuang2020", "Table 3", "finger spin", "biased (CURL)").iloc[0]
     assert (row["value"], row["spread"]) == (310, 33)
@@ -36,11 +37,11 @@ def test_spreads_are_numbers_and_words_stay_words() -> None:
     assert row["printed"] == "1 to 2"
     assert math.isnan(row["value"])
     assert math.isnan(row["spread"])
-    with pytest.raises(ValueError, match=r"'1 to 2', not a number"):
+    with refused(r"'1 to 2', not a number"):
         value("robinson2021", item="Section 5.2", dataset="DD")
 
 
-def test_a_caller_cannot_change_the_numbers() -> None:
+def test_a_caller_cannot_change_the_numbers():
     rows = published()
     rows["value"] = 0.0
     assert value("arora2019", item="Table 2", dataset="IMDb", method="CURL", setting="b=2") == 89.2
@@ -62,12 +63,12 @@ def test_a_caller_cannot_change_the_numbers() -> None:
         ),
     ],
 )
-def test_filters_that_single_out_no_number_are_refused_in_one_line(filters, says) -> None:
-    with pytest.raises(ValueError, match=rf"^.*{says}.*$"):
+def test_filters_that_single_out_no_number_are_refused_in_one_line(filters, says):
+    with refused(says):
         value(**filters)
 
 
-def test_claims_have_the_spreads_that_are_printed() -> None:
+def test_claims_have_the_spreads_that_are_printed():
     """Of both arms, debiased first, over the three trainings that the paper states."""
     claims = [claim for claim in table().values() if claim.printed_sds]
     assert len(claims) == 6

@@ -19,7 +19,7 @@ from curlnb.runs import environment as runs_environment
 NOTEBOOK = "2_dcl/5.1_figure4_images"
 
 
-def gain(id: str, **columns: object) -> Claim:
+def gain(id, **columns):
     filled = dict(
         kind="experiment",
         claim=f"what {id} says",
@@ -28,7 +28,7 @@ def gain(id: str, **columns: object) -> Claim:
         data=("stl10",),
         notebook=NOTEBOOK,
     )
-    return Claim(id=id, **filled | columns)  # type: ignore[arg-type]
+    return Claim(id=id, **filled | columns)
 
 
 LEMMA = Claim(
@@ -62,17 +62,15 @@ def small_table():
         yield
 
 
-def measured(
-    id: str, differences: list[float] | None = None, profile: str = "quick", **options: object
-) -> dict:
-    return judged(TABLE[id], differences, profile=profile, **({"data": "cifar10-mini"} | options))  # type: ignore[arg-type]
+def measured(id, differences=None, profile="quick", **options):
+    return judged(TABLE[id], differences, profile=profile, **({"data": "cifar10-mini"} | options))
 
 
-def recorded(folder: Path, *rows: dict, file: str = "claims.csv") -> None:
+def recorded(folder, *rows, file="claims.csv"):
     record(frame(rows), folder / file, NOTEBOOK)
 
 
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     """A made-up reproduction with one of everything."""
     folder = tmp_path / "results" / "quick"
     recorded(
@@ -97,25 +95,25 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def text_of(page: str) -> str:
+def text_of(page):
     """What a reader sees: without tags, scripts and styles, spaces collapsed."""
     text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
     return " ".join(unescape(text).split())
 
 
-def written(folder: Path, **options: object) -> str:
+def written(folder, **options):
     out = folder / "report.html"
-    return write_report(folder, folder.parent / "reference", out, **options).read_text()  # type: ignore[arg-type]
+    return write_report(folder, folder.parent / "reference", out, **options).read_text()
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> str:
+def page(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "HEADLINES", ("chuang2020/fig4a", "chuang2020/never"))
         return written(results(tmp_path_factory.mktemp("page")))
 
 
-def test_page_shows_everything_and_needs_nothing_from_outside(page) -> None:
+def test_page_shows_everything_and_needs_nothing_from_outside(page):
     text = text_of(page)
     for seen in (
         "+3.96 [+3.27, +4.65]",
@@ -138,7 +136,7 @@ def test_page_shows_everything_and_needs_nothing_from_outside(page) -> None:
     assert "default-src 'none'" in page  # and the browser holds it to that
 
 
-def test_kinds_and_scopes_are_counted_apart(page) -> None:
+def test_kinds_and_scopes_are_counted_apart(page):
     text = text_of(page)
     assert "all 8 ✓ reproduced 2 ✗ contradicted 1 ? undecided 1 ✓ holds 1 – not run 3" in text
     own = "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –"
@@ -146,7 +144,7 @@ def test_kinds_and_scopes_are_counted_apart(page) -> None:
     assert "chance alone makes at most 0.1 of them wrong on average" in text
 
 
-def test_it_stands_in_order(page) -> None:
+def test_it_stands_in_order(page):
     """Failed notebooks with their log, headlines that lead to their rows, the ledger by paper and
     kind, provenance.
     """
@@ -169,7 +167,7 @@ def test_it_stands_in_order(page) -> None:
     assert set(report.HEADLINES) <= set(COMMITTED), "a headline claim is not in the table"
 
 
-def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None:
+def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path):
     folder = results(tmp_path)
     reference = folder.parent / "reference"
     recorded(reference / "quick", measured("chuang2020/fig4a", [0.2, -0.3, 0.4, 0.1, -0.2]))
@@ -182,7 +180,7 @@ def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None
     text = text_of(written(folder))
     assert "Best evidence This run Reference" in text
 
-    def in_order(id: str, *order: str) -> str:
+    def in_order(id, *order):
         row = text.partition(f"what {id} says")[2].partition("what chuang2020/")[0]
         places = [row.index(words) for words in order]
         assert places == sorted(places)
@@ -201,7 +199,7 @@ def test_the_best_evidence_stands_first_and_this_run_beside_it(tmp_path) -> None
     assert "some GPU" in text
 
 
-def test_words_from_results_stay_words(tmp_path) -> None:
+def test_words_from_results_stay_words(tmp_path):
     """A statement, a name or a log line must not be able to change the page."""
     folder, evil = results(tmp_path), "</td><script>alert('x')</script>&amp;\"'"
     x = Claim(id="mine/x", claim=evil, where=evil, low=0, notebook='2_dcl/"><b>')
@@ -218,7 +216,7 @@ def test_words_from_results_stay_words(tmp_path) -> None:
     assert not re.search(r'(href|src)="(?!#|data:|[\w./%-]+")', page)
 
 
-def test_no_folder_at_all_shows_what_could_be_judged(tmp_path) -> None:
+def test_no_folder_at_all_shows_what_could_be_judged(tmp_path):
     (tmp_path / "quick").mkdir()
     text = text_of(written(tmp_path / "quick"))
     assert "No claim has been judged in this run yet" in text
@@ -229,13 +227,13 @@ def test_no_folder_at_all_shows_what_could_be_judged(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("file", "content"), [("status.json", "{"), ("claims.csv", "id\n1\n")])
-def test_damaged_files_are_named_on_the_page(tmp_path, file: str, content: str) -> None:
+def test_damaged_files_are_named_on_the_page(tmp_path, file, content):
     folder = results(tmp_path)
     (folder / file).write_text(content)
     assert f"quick/{file} cannot be read: " in text_of(written(folder))
 
 
-def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
+def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path):
     folder = results(tmp_path)
     own = Claim(id="mine/beta-3", claim="what mine/beta-3 says", low=0, notebook=NOTEBOOK)
     recorded(folder, judged(own, GAIN, profile="quick"), file="own_claims.csv")
@@ -244,7 +242,7 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path) -> None:
     assert "experiment stand-in 1 1 1 – –" in text  # they are not counted among the papers'
 
 
-def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> None:
+def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path):
     folder, reference = tmp_path / "results" / "quick", tmp_path / "reference"
     recorded(
         reference / "quick", measured("arora2019/lemma4.3", exact="holds", value=0.99, cases=2000)
@@ -258,7 +256,7 @@ def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path) -> N
     assert "2,000 cases settings" not in text
 
 
-def test_the_terminal_has_the_counts_in_a_line(tmp_path) -> None:
+def test_the_terminal_has_the_counts_in_a_line(tmp_path):
     rows = read(results(tmp_path) / "claims.csv")
     counts = "2 reproduced, 1 contradicted, 1 undecided, 1 holds, 1 not run"
     chance = "chance alone makes at most 0.1 of them wrong on average"
@@ -266,7 +264,7 @@ def test_the_terminal_has_the_counts_in_a_line(tmp_path) -> None:
     assert report.verdicts(rows[:0]) == "no claim has been judged"
 
 
-def test_formulas_are_typeset_and_stay_text(tmp_path) -> None:
+def test_formulas_are_typeset_and_stay_text(tmp_path):
     for typed, seen in {
         "L_un^!=(f) <= alpha tau+": "<i>L</i><sub>un</sub><sup>≠</sup>(f) ≤ α τ⁺",
         "M^(-1/2)": "<i>M</i><sup>−1/2</sup>",
@@ -286,7 +284,7 @@ def test_formulas_are_typeset_and_stay_text(tmp_path) -> None:
 
 def test_the_command_shows_the_committed_references_where_nothing_was_reproduced(
     tmp_path, monkeypatch, capsys
-) -> None:
+):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
     monkeypatch.setattr(claims, "table", lambda: COMMITTED)
     assert main(["report"]) == 0
@@ -327,7 +325,7 @@ return steps;
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_in_a_browser(tmp_path, monkeypatch) -> None:
+def test_in_a_browser(tmp_path, monkeypatch):
     """On a desk and on a phone; the committed page is at most ten screens long until it is
     unfolded, with the headline claims on the first.
     """

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from formulas import refused
 
 from curlnb.companion.runs_table import ABOUT, runs_table
 from curlnb.runs import environment
@@ -14,7 +15,7 @@ from curlnb.runs import environment
 TABLE = runs_table()
 
 
-def test_every_committed_run_is_a_row_once() -> None:
+def test_every_committed_run_is_a_row_once():
     lines = [
         (path.parent.parent.name, json.loads(line)["identity"])
         for path in environment.reference_folder().glob("*/runs/*.jsonl")
@@ -26,7 +27,7 @@ def test_every_committed_run_is_a_row_once() -> None:
     assert len(set(rows)) == len(rows)
 
 
-def test_it_gives_the_means_of_the_papers_comparison() -> None:
+def test_it_gives_the_means_of_the_papers_comparison():
     """As the committed table of 2_dcl/5.1 has them."""
     arms = TABLE.query(
         "profile == 'night' and experiment == 'images.simclr' and dataset == 'cifar10' and "
@@ -39,18 +40,18 @@ def test_it_gives_the_means_of_the_papers_comparison() -> None:
     assert gain.mean() == pytest.approx(1.55, abs=0.005)
 
 
-def test_columns_are_told_apart_and_described() -> None:
+def test_columns_are_told_apart_and_described():
     assert list(TABLE.columns[: len(ABOUT)]) == list(ABOUT)
     assert TABLE.columns.is_unique
     assert {"loss", "metric_loss"} <= set(TABLE)  # one name, two meanings
     page = (environment.home() / "docs" / "runs_table.md").read_text()
     for name in ABOUT:
         assert f"`{name}`" in page
-    with pytest.raises(ValueError, match=r"no committed runs of 'nigth': one of night, quick"):
+    with refused(r"no committed runs of 'nigth': one of night, quick"):
         runs_table("nigth")
 
 
-def test_a_file_for_other_languages(tmp_path, monkeypatch) -> None:
+def test_a_file_for_other_languages(tmp_path, monkeypatch):
     file = tmp_path / "runs.csv"
     monkeypatch.setattr(sys, "argv", ["runs_table", str(file)])
     runpy.run_path(runs_table.__code__.co_filename, run_name="__main__")

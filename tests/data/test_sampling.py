@@ -1,13 +1,14 @@
 """Pairs come from one latent class, uniformly, and never pair a sample with itself."""
 
 import torch
+from formulas import generator
 
 from curlnb.data.sampling import class_index, positives
 
 
 def test_positives_share_the_class_are_others_and_uniform():
     labels = torch.tensor([2, 0, 1, 0, 2, 2, 0, 2])
-    index, g = class_index(labels), torch.Generator().manual_seed(0)
+    index, g = class_index(labels), generator()
     samples = torch.arange(8).repeat(3000)
     partner = positives(index, labels, samples, g)
     assert torch.equal(labels[partner][labels[samples] != 1], labels[samples][labels[samples] != 1])

@@ -3,12 +3,11 @@ of reviews are consecutive.
 """
 
 import math
-from pathlib import Path
 
-import bench_text
 import pytest
 import torch
 from direct import execute, resumes
+from formulas import generator, normal, refused
 
 from curlnb.data import datasets
 from curlnb.data.datasets import Texts
@@ -19,13 +18,11 @@ from curlnb.runs.store import Store
 
 
 @pytest.fixture
-def texts() -> Texts:
+def texts():
     return datasets.synthetic_text("wiki-mini", "train")
 
 
-def one_by_one(
-    model: BiGRU, texts: Texts, samples: torch.Tensor, words: int | None = None
-) -> torch.Tensor:
+def one_by_one(model, texts, samples, words=None):
     """Last states of `nn.GRU`, a sentence at a time: nothing is padded, sorted or packed."""
     states = []
     for i in samples.tolist():
@@ -35,10 +32,10 @@ def one_by_one(
 
 
 @pytest.mark.parametrize("words", [None, 7])
-def test_the_encoder_is_torchs_gru_on_each_sentence_alone(texts: Texts, words: int | None) -> None:
+def test_the_encoder_is_torchs_gru_on_each_sentence_alone(texts, words):
     torch.manual_seed(0)
     model = BiGRU(texts.vectors.double(), 11).double().eval()
-    samples = torch.randperm(len(texts), generator=torch.Generator().manual_seed(1))[:40]
+    samples = torch.randperm(len(texts), generator=generator(1))[:40]
     batch = pack(texts, samples, words)
     assert torch.allclose(model(batch), one_by_one(model, texts, samples, words), atol=1e-12)
     assert torch.allclose(
@@ -46,7 +43,7 @@ def test_the_encoder_is_torchs_gru_on_each_sentence_alone(texts: Texts, words: i
     )  # the GPU's way and the CPU's
 
 
-def test_gradients_are_torchs(texts: Texts) -> None:
+def test_gradients_are_torchs(texts):
     torch.manual_seed(0)
     model = BiGRU(texts.vectors.double(), 9).double()
     batch, weight = pack(texts, torch.arange(0, 60, 2)), torch.randn(2, 30, 9).double()
@@ -58,7 +55,7 @@ def test_gradients_are_torchs(texts: Texts) -> None:
     torch.testing.assert_close(ours, torchs, atol=1e-10, rtol=1e-5)
 
 
-def test_encode_returns_the_sentences_in_their_order_without_dropout(texts: Texts) -> None:
+def test_encode_returns_the_sentences_in_their_order_without_dropout(texts):
     torch.manual_seed(0)
     model = BiGRU(texts.vectors, 5, dropout=0.5).train()
     with torch.no_grad():
@@ -67,18 +64,7 @@ def test_encode_returns_the_sentences_in_their_order_without_dropout(texts: Text
     assert model.training  # left as it was
 
 
-def test_the_benchmarks_baseline_reads_the_same_sentences(texts: Texts) -> None:
-    # A ratio of two speeds means something only if both do the same work: forwards, padding behind
-    # a sentence cannot be felt.
-    torch.manual_seed(0)
-    model = BiGRU(texts.vectors, 6, dropout=0.0)
-    samples = torch.arange(3, 40, 3)
-    with torch.no_grad():
-        padded = bench_text._padded(model, *bench_text._pad(texts, samples))
-        assert torch.allclose(padded[:, :6], model(pack(texts, samples))[:, :6], atol=1e-5)
-
-
-def test_mean_of_vectors_ignores_unknown_words_and_survives_none_known(texts: Texts) -> None:
+def test_mean_of_vectors_ignores_unknown_words_and_survives_none_known(texts):
     tokens = texts.tokens.clone()
     tokens[: texts.starts[1]] = 0  # the first sentence has no known word
     changed = Texts(**{**vars(texts), "tokens": tokens})
@@ -89,8 +75,8 @@ def test_mean_of_vectors_ignores_unknown_words_and_survives_none_known(texts: Te
         assert torch.allclose(x[i], texts.vectors[own[own > 0]].mean(0), atol=1e-5)
 
 
-def test_quick_thoughts_is_its_formula() -> None:
-    z = torch.randn(4, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+def test_quick_thoughts_is_its_formula():
+    z = normal(4, 3, 6)
     total, pairs = 0.0, 0
     for a in range(4):
         for i in range(3):
@@ -102,8 +88,8 @@ def test_quick_thoughts_is_its_formula() -> None:
     assert float(quick_thoughts_loss(z)) == pytest.approx(total / pairs, rel=1e-12)
 
 
-def test_quick_thoughts_of_pairs_counts_both_directions_and_has_finite_gradients() -> None:
-    z = (30 * torch.randn(6, 2, 8, generator=torch.Generator().manual_seed(0))).requires_grad_()
+def test_quick_thoughts_of_pairs_counts_both_directions_and_has_finite_gradients():
+    z = (30 * torch.randn(6, 2, 8, generator=generator())).requires_grad_()
     loss = quick_thoughts_loss(z)
     loss.backward()
     assert z.grad is not None
@@ -111,19 +97,19 @@ def test_quick_thoughts_of_pairs_counts_both_directions_and_has_finite_gradients
     assert torch.allclose(loss, quick_thoughts_loss(z.flip(1)))
 
 
-def test_blocks_of_consecutive_sentences_stay_within_a_text(texts: Texts) -> None:
+def test_blocks_of_consecutive_sentences_stay_within_a_text(texts):
     starts = consecutive(texts, 5)
     inside = texts.labels[starts[:, None] + torch.arange(5)]
     assert (inside == inside[:, :1]).all()
     # and no such place is left out
     assert len(starts) == sum(max(0, n - 4) for n in texts.labels.bincount().tolist())
     told = "no text of wiki-mini has 13 sentences: use smaller blocks"
-    with pytest.raises(ValueError, match=told):
+    with refused(told):
         consecutive(texts, 13)
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     monkeypatch.setattr(
         latent_text,
         "_texts",
@@ -135,9 +121,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ("method", "encoder"),
     [("curl", "gru"), ("supervised", "gru"), ("quick_thoughts", "gru"), ("untrained", "mean")],
 )
-def test_every_method_trains_on_articles(
-    small: None, method: str, encoder: str, tmp_path: Path
-) -> None:
+def test_every_method_trains_on_articles(small, method, encoder, tmp_path):
     given = {"method": method, "encoder": encoder, "hidden": 8, "batch": 40, "epochs": 2}
     metrics = execute(curl, tmp_path, given | {"block": 4, "negatives": 3})
     assert 0.5 <= metrics["mu_avg2"] <= 1 or method != "supervised"
@@ -145,16 +129,14 @@ def test_every_method_trains_on_articles(
     assert ("train_loss" in metrics) == (method != "untrained")
 
 
-def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(
-    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_with_dropout_equals_the_uninterrupted_one(tmp_path, small, monkeypatch):
     given = {"hidden": 4, "batch": 20, "epochs": 2, "dropout": 0.3}
     resumes(curl, tmp_path, given, monkeypatch, after=3)
 
 
 def test_reviews_measures_sentiment_and_can_train_on_another_set_with_its_word_vectors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     # the paper's own profile: unlabelled reviews, vectors of 300 numbers
     monkeypatch.setenv("CURLNB_DRY", "1")
     given = {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}
@@ -171,8 +153,6 @@ def test_reviews_measures_sentiment_and_can_train_on_another_set_with_its_word_v
         ({"encoder": "mean"}, "nothing to train: use method 'untrained'"),
     ],
 )
-def test_bad_arguments_say_what_would_be_right(
-    small: None, given: dict, words: str, tmp_path
-) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_bad_arguments_say_what_would_be_right(small, given, words, tmp_path):
+    with refused(words):
         execute(curl, tmp_path, given)

@@ -4,17 +4,17 @@ written; what only the user has is said so.
 
 import gzip
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from formulas import refused
 
 from curlnb.data import catalogue, datasets, glove, sentences, texts, verified
 from curlnb.data.datasets import DataError
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain_environment(monkeypatch):
     for variable in ("CURLNB_DRY", "CURLNB_HOME", "CURLNB_DATA"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -23,7 +23,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["wiki-mini", "imdb-mini"])
-def test_committed_texts_are_complete(name: str) -> None:
+def test_committed_texts_are_complete(name):
     entry = texts.entry_of(name)
     assert datasets.available(name) == "embedded"
     for part, expected in entry.splits.items():
@@ -46,7 +46,7 @@ def test_committed_texts_are_complete(name: str) -> None:
             assert data.labels.bincount().min() >= (10 if part == "train" else 1)  # for blocks
 
 
-def test_no_sentence_of_wiki_mini_is_in_two_splits() -> None:
+def test_no_sentence_of_wiki_mini_is_in_two_splits():
     entry = texts.entry_of("wiki-mini")
     lines = [line for part in entry.splits for line in verified.read(entry, part).splitlines()]
     rows = [line for line in lines if not line.startswith("= ")]
@@ -55,7 +55,7 @@ def test_no_sentence_of_wiki_mini_is_in_two_splits() -> None:
 
 
 @pytest.mark.parametrize(("name", "classes"), [("MR", 2), ("CR", 2), ("SUBJ", 2), ("TREC", 6)])
-def test_committed_tasks_have_a_sentence_a_row_and_all_labels(name: str, classes: int) -> None:
+def test_committed_tasks_have_a_sentence_a_row_and_all_labels(name, classes):
     for split, expected in texts.entry_of(name).splits.items():
         data = sentences.load(name, split)
         assert data.labels.tolist() == list(range(expected))
@@ -64,7 +64,7 @@ def test_committed_tasks_have_a_sentence_a_row_and_all_labels(name: str, classes
         assert (data.tokens == glove.UNKNOWN).float().mean() < 0.08
 
 
-def test_a_known_word_has_its_vector_and_an_unknown_one_none() -> None:
+def test_a_known_word_has_its_vector_and_an_unknown_one_none():
     words, vectors = glove.word_vectors("glove.6B.50d-mini")
     assert vectors[glove.UNKNOWN].eq(0).all()
     assert words[1] == "the"  # glove.6B.50d's first line
@@ -74,7 +74,7 @@ def test_a_known_word_has_its_vector_and_an_unknown_one_none() -> None:
 # --- parts, absent sets, dry runs
 
 
-def test_of_classes_takes_articles_out() -> None:
+def test_of_classes_takes_articles_out():
     data = datasets.synthetic_text("wiki-mini", "dev", articles=3, each=20)
     part = data.of_classes(torch.tensor([1]), "part")
     assert part.classes == data.classes[1:2]
@@ -82,19 +82,17 @@ def test_of_classes_takes_articles_out() -> None:
     assert part.sentence(0) == data.sentence(20)
 
 
-def test_absent_sets_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_sets_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     told = r"imdb \(train\) is not on .*: fetch it \(\d+ MB\) with .*datasets.fetch\('imdb'\)"
-    with pytest.raises(DataError, match=told):
+    with refused(told, DataError):
         datasets.load_text("imdb", "train")
     told = "it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run `make data"
-    with pytest.raises(DataError, match=told):
+    with refused(told, DataError):
         datasets.load_text("MPQA", "train")
 
 
-def test_dry_runs_have_every_sets_form_without_its_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_runs_have_every_sets_form_without_its_data(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
     real = {name: datasets.text_digest(name) for name in catalogue.names("texts")}
     monkeypatch.setenv("CURLNB_DRY", "1")
@@ -107,7 +105,7 @@ def test_dry_runs_have_every_sets_form_without_its_data(
     assert len(set(real.values())) == len(real)
 
 
-def test_holdout_divides_reviews_of_both_labels_alike() -> None:
+def test_holdout_divides_reviews_of_both_labels_alike():
     data = datasets.synthetic_text("imdb-mini", "train", articles=20, each=3)
     fit, validation = datasets.text_holdout(data, 0.2, seed=0)
     assert validation.sentiment is not None
@@ -117,7 +115,7 @@ def test_holdout_divides_reviews_of_both_labels_alike() -> None:
     assert sorted(both) == sorted(data.sentence(i) for i in range(60))
 
 
-def test_a_supplied_set_is_read_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supplied_set_is_read_in(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_DATA", str(tmp_path / "cache"))
     with_small = replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS)
     monkeypatch.setitem(catalogue.entries(), "bookcorpus", with_small)
@@ -126,11 +124,11 @@ def test_a_supplied_set_is_read_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
     books = tmp_path / "cache" / "bookcorpus" / "train.txt.gz"
     books.write_bytes(gzip.compress(b"= book 1\nwe slept\n"))
-    with pytest.raises(DataError, match="it cannot be fetched"):  # no longer what was read in
+    with refused("it cannot be fetched", DataError):  # no longer what was read in
         sentences.load("bookcorpus", "train")
 
 
-def test_a_vocabulary_of_ones_own_is_the_most_frequent_words() -> None:
+def test_a_vocabulary_of_ones_own_is_the_most_frequent_words():
     books = datasets.synthetic_text("books-mini", "train")
     number, known = sentences.most_frequent(books, 50)
     count = torch.bincount(books.tokens.long(), minlength=200)[1:]

@@ -6,6 +6,9 @@ import math
 import pytest
 import torch
 from direct import Noise, execute, resumes
+from formulas import curl as curl_of
+from formulas import generator, normal, refused
+from torch.testing import assert_close
 
 from curlnb import losses
 from curlnb.data import datasets, sampling
@@ -24,10 +27,6 @@ TINY = {"dataset": Noise(), "batch": 12, "epochs": 2, "shift": 2, "negatives": 2
 
 
 LOG_2 = math.log(2)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 # --- sampling
@@ -58,9 +57,7 @@ def test_negative_blocks_are_the_batchs_others_uniformly_and_never_the_anchors_o
         assert (counts[torch.arange(5) != block] - 3000).abs().max() < 4.5 * (
             12_000 * 3 / 16
         ) ** 0.5
-    with pytest.raises(
-        ValueError, match="1 block has no other block for a negative; use a larger batch"
-    ):
+    with refused("1 block has no other block for a negative; use a larger batch"):
         sampling.other_blocks(1, 2, 1, generator())
 
 
@@ -73,7 +70,7 @@ def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
     assert torch.equal(tenth, sampling.subset(labels, 0.1, 7))
     assert not torch.equal(tenth, sampling.subset(labels, 0.1, 8))
     assert torch.equal(sampling.subset(labels, 1.0, 7), torch.arange(300))
-    with pytest.raises(ValueError, match=r"share is 0: it lies in \(0, 1\]"):
+    with refused(r"share is 0: it lies in \(0, 1\]"):
         sampling.subset(labels, 0, 7)
 
 
@@ -82,31 +79,25 @@ def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_the_loss_of_blocks_is_eq_12_with_the_other_points_of_each_block_averaged(kind):
-    z, k = torch.randn(4, 3, 5, generator=generator(), dtype=torch.float64), 2
+    z, k = normal(4, 3, 5), 2
     partner, total = sampling.other_blocks(4, 3, k, generator(9)), 0.0
     for i in range(4):
         for p in range(3):
             rest = [q for q in range(3) if q != p]
             mean = {j: sum(z[j, q] for q in rest) / 2 for j in range(4)}
             v = [float(z[i, p] @ (mean[i] - mean[int(j)])) for j in partner[i, p]]
-            total += (
-                max(0.0, 1 + max(-x for x in v))
-                if kind == "hinge"
-                else math.log2(1 + sum(math.exp(-x) for x in v))
-            )
+            total += curl_of(v, kind)
     assert float(curl_block_loss(z, k, generator(9), kind)) == pytest.approx(total / 12, rel=1e-12)
 
 
 def test_a_pair_gives_definition_2_3_and_fresh_negatives_agree_with_reused_ones():
-    z = torch.randn(6, 2, 4, generator=generator(), dtype=torch.float64)
-    torch.testing.assert_close(leave_one_out(z), z.flip(1))
+    z = normal(6, 2, 4)
+    assert_close(leave_one_out(z), z.flip(1))
     # [6, 3, 2, 4]: as if these had been drawn
     negative = z[sampling.other_blocks(6, 1, 3, generator(2))[:, 0]]
     one_way = losses.curl_loss(z[:, 0], z[:, 1], negative[:, :, 1])
     other_way = losses.curl_loss(z[:, 1], z[:, 0], negative[:, :, 0])
-    torch.testing.assert_close(
-        fresh_block_loss(z, negative), torch.cat([one_way, other_way]).mean()
-    )
+    assert_close(fresh_block_loss(z, negative), torch.cat([one_way, other_way]).mean())
 
 
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
@@ -132,8 +123,7 @@ def test_the_loss_of_average_tasks_is_definition_2_2(kind):
     for point, own in zip(x, labels.tolist(), strict=True):
         for other in range(4):
             v = float(point @ (means[own] - means[other]))
-            loss = max(0.0, 1 - v) if kind == "hinge" else math.log2(1 + math.exp(-v))
-            total += loss if other != own else 0
+            total += curl_of([v], kind) if other != own else 0
     assert average_task_loss(x, labels, means, kind) == pytest.approx(total / 7 / 3, abs=2e-6)
 
 
@@ -198,7 +188,7 @@ def test_training_inputs_are_the_images_moved_and_mirrored_and_nothing_else():
     )
     samples = torch.arange(20)
     whole = plain.inputs(samples, generator())
-    torch.testing.assert_close(whole, normalised(data.images))
+    assert_close(whole, normalised(data.images))
     padded = torch.nn.functional.pad(whole, (3,) * 4, mode="reflect")
     candidates = {}
     for y, x in itertools.product(range(7), repeat=2):
@@ -240,5 +230,5 @@ def test_representations_have_a_hundred_numbers_as_in_the_paper():
     ],
 )
 def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         execute(curl, tmp_path, TINY | parameters)

@@ -6,6 +6,7 @@ import inspect
 import pytest
 import torch
 from direct import Noise, execute
+from formulas import refused
 from torch import nn
 from torch.nn.functional import logsigmoid
 
@@ -87,7 +88,7 @@ def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
     assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"]
     for wrong in ("curlnb.models.encoders:resnet99", "curlnb.models.nothing:resnet9"):
         said = f"{wrong} is no function of the package: give its module"
-        with pytest.raises(StoreError, match=said):
+        with refused(said, StoreError):
             store.run(surrogate, TINY | {"encoder": wrong}, 0)
 
 
@@ -161,9 +162,8 @@ def test_each_of_three_views_gets_the_augmentation_and_the_loss_the_negatives_th
     ids=range(5),
 )
 def test_a_part_that_does_not_fit_is_refused_in_one_line(tmp_path, parts, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with refused(message):
         execute(simclr, tmp_path, TINY | parts)
-    assert "\n" not in str(caught.value)
 
 
 def test_arrays_of_ones_own_keep_their_key_once_their_digest_is_known(tmp_path):

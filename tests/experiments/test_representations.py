@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from formulas import generator
 from sklearn.metrics import roc_auc_score, silhouette_score
 from torch.nn.functional import normalize
 
@@ -21,7 +22,7 @@ from curlnb.experiments.representations import (
 
 
 def points(n=60, d=5, classes=4, spread=0.7, seed=0):
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     labels = torch.arange(n) % classes
     return torch.randn(classes, d, generator=g)[labels] + spread * torch.randn(
         n, d, generator=g
@@ -85,7 +86,7 @@ def test_the_hardest_negatives_are_the_most_similar_of_the_batch_and_counted_by_
     x, labels = points(40, d=6)
     found = hardest_negatives(x, labels, Pictures(drawn=20, anchors=3, shown=5), temperature=0.5)
     unit = normalize(x, dim=1).double()
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(40, generator=generator())
     shares = []
     for batch in order.split(20):
         for i in batch:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from formulas import refused
+from formulas import generator, refused
 from torch import nn
 from torch.testing import assert_close
 
@@ -36,10 +36,9 @@ LABELS = torch.arange(8) % 3
 
 
 def raw(views=2, size=8, d=5, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(0)
+    draw = generator()
     return [
-        torch.randn(size, d, generator=generator, dtype=dtype).requires_grad_()
-        for _ in range(views)
+        torch.randn(size, d, generator=draw, dtype=dtype).requires_grad_() for _ in range(views)
     ]
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from formulas import refused
+from formulas import generator, refused
 from torch import nn
 from torch.testing import assert_close
 
@@ -26,7 +26,7 @@ SIZES = {  # parameters and features
 
 
 def noise(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    return torch.randn(*shape, generator=generator())
 
 
 def seeded(name, **arguments):

@@ -19,7 +19,7 @@ from curlnb.runs.training import Accelerated
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
 
-def taken() -> tuple[bool, bool]:
+def taken():
     """Whether matrix products and cuDNN's operations take TF32 on a GPU."""
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 

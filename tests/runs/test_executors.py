@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import toy
+from formulas import refused
 
 from curlnb.__main__ import _value
 from curlnb.experiments.images import simclr
@@ -34,16 +35,14 @@ HERE = Path(__file__).parent.parent
 
 def test_a_worker_that_dies_is_replaced_and_a_run_that_fails_does_not_stop_the_others(tmp_path):
     store, grid = Store(tmp_path / "runs"), [{"mark": str(tmp_path / "mark")}]
-    with pytest.raises(
-        SweepError, match=r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7"
-    ):
+    with refused(r"^RuntimeError: seven will not do \(1 of 4 runs failed.*seed=7", SweepError):
         sweep(toy.fragile, grid, seeds=[0, 1, 7, 2], store=store, workers=2)
     table = sweep(toy.fragile, grid, seeds=[0, 1, 2], store=store, workers=2)
     assert list(table["seed_squared"]) == [0, 1, 4]
 
 
 def test_workers_that_keep_dying_are_named(tmp_path, monkeypatch):
-    with pytest.raises(SweepError, match=r"was killed, out of memory.*2 of 2 runs failed"):
+    with refused(r"was killed, out of memory.*2 of 2 runs failed", SweepError):
         sweep(
             toy.dying,
             [{"signal": "SIGKILL"}],
@@ -118,7 +117,7 @@ def helper(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "edited_helper.py"
 
-    def write(value: float) -> None:
+    def write(value):
         path.write_text(
             "from curlnb.runs.experiment import experiment\n\n"
             f"def value():\n    return {value}\n\n"
@@ -143,7 +142,7 @@ def test_a_module_that_was_edited_and_reloaded_is_computed_anew_by_workers(helpe
     assert found == [1.0, 2.0]
     helper(3.0)  # and is not reloaded
     local_processes(1, anew=True)
-    with pytest.raises(SweepError, match=r"has other code.*restart the kernel"):
+    with refused(r"has other code.*restart the kernel", SweepError):
         sweep(module.constant, seeds=[1], store=store, workers=1)
 
 
@@ -159,9 +158,7 @@ def test_threads_compute_what_this_process_computes(tmp_path):
 
 
 def test_what_is_no_executor_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"executor is a int: it must be .*client.get_executor\(\)"
-    ):
+    with refused(r"executor is a int: it must be .*client.get_executor\(\)"):
         sweep(toy.regression, store=Store(tmp_path), executor=3)
 
 
@@ -169,9 +166,8 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
     pytest.importorskip("distributed")
     for address in (str(tmp_path / "absent.json"), "tls://127.0.0.1:9"):
         monkeypatch.setenv("CURLNB_SCHEDULER", address)
-        with pytest.raises(SweepError, match="no Dask scheduler answers at") as caught:
+        with refused("no Dask scheduler answers at", SweepError):
             sweep(toy.given, [{"own": 1}], seeds=1, store=Store(tmp_path / "runs"))
-        assert "\n" not in str(caught.value)
 
 
 @contextlib.contextmanager
@@ -233,7 +229,7 @@ def test_a_run_that_fails_on_a_cluster_does_not_stop_the_others_and_may_be_tried
 ):
     how = {"store": Store(tmp_path / "runs"), "executor": client.get_executor()}
     for seeds in ([0, 7, 2], [7]):
-        with pytest.raises(SweepError, match=r"seven will not do.*1 of .*seed=7"):
+        with refused(r"seven will not do.*1 of .*seed=7", SweepError):
             sweep(toy.fragile, seeds=seeds, mark=str(tmp_path), **how)
     table = sweep(toy.fragile, seeds=[0, 2], mark=str(tmp_path), store=how["store"], workers=0)
     assert list(table["seed_squared"]) == [0, 4]
@@ -242,7 +238,7 @@ def test_a_run_that_fails_on_a_cluster_does_not_stop_the_others_and_may_be_tried
 def test_a_killed_worker_is_replaced_and_its_run_resumes_from_its_checkpoint(client, tmp_path):
     where, pids = tmp_path / "steps", client.run(os.getpid)
 
-    def kill() -> None:
+    def kill():
         while not where.exists() or len(where.read_text().splitlines()) < 20:
             time.sleep(0.02)
         os.kill(next(iter(pids.values())), signal.SIGKILL)
@@ -267,7 +263,7 @@ class Elsewhere(Store):
 
 def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "SECONDS", 0.0)
-    with pytest.raises(SweepError, match=r"finished .*, but not in .*: all must share that folder"):
+    with refused(r"finished .*, but not in .*: all must share that folder", SweepError):
         sweep(
             toy.counted,
             [{"where": str(tmp_path / "c")}],
@@ -291,7 +287,7 @@ def test_a_lost_scheduler_ends_the_sweep_with_one_line_and_finished_runs_are_kep
     how = {"store": Store(tmp_path / "runs"), "where": str(tmp_path / "steps")}
     points = [{"epochs": 2, "seeds": 2}, {"epochs": 400, "seeds": 2}]
 
-    def close() -> None:
+    def close():
         while len(list((tmp_path / "runs").glob("toy.traced/*/run.json"))) < 2:
             time.sleep(0.02)
         time.sleep(0.5)

@@ -10,7 +10,7 @@ from toy import regression
 
 from curlnb.runs import progress
 from curlnb.runs.executors import Job
-from curlnb.runs.store import Run, Store
+from curlnb.runs.store import Store
 
 
 @pytest.fixture
@@ -19,23 +19,23 @@ def job(tmp_path):
     return Job(regression, Store(tmp_path / "runs"), parameters, 0, regression.key(parameters, 0))
 
 
-def note(job: Job, done: float, total: float, **values: float) -> Run:
+def note(job, done, total, **values):
     run = job.store.begin(job.experiment, job.parameters, job.seed)
     run.folder.mkdir(parents=True, exist_ok=True)
     run.progress(done, total, **values)
     return run
 
 
-def watched(display, seconds: int) -> None:
+def watched(display, seconds):
     """The display's thread, at once: its clock goes on by a second a look."""
     clock = [0.0]
 
     class Seconds:
-        def wait(self, _: float) -> bool:
+        def wait(self, _):
             clock[0] += 1
             return clock[0] > seconds
 
-        def set(self) -> None: ...
+        def set(self): ...
 
     display.over, display.start, display.last_line = Seconds(), 0.0, 0.0
     with pytest.MonkeyPatch.context() as patch:

@@ -8,22 +8,21 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 TESTS = Path(__file__).parent.parent
 
 
-def calls(function: Any, *arguments: Any) -> set[tuple[str, str]]:
+def calls(function, *arguments):
     """(module, name at its top) of the functions of the package that are called, those aside that
     keep, read or only check, and what only they call.
     """
     from curlnb.runs.source import _CHECK, HERE, KEEPERS
 
     folder = str(HERE.folder)
-    pairs: dict[Any, set[Any]] = {}  # code -> the code of the package that it calls
-    seen: set[Any] = set()
+    pairs = {}  # code -> the code of the package that it calls
+    seen = set()
 
-    def look(frame: Any, event: str, _: Any) -> None:
+    def look(frame, event, _):
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(folder):
             return
@@ -40,7 +39,7 @@ def calls(function: Any, *arguments: Any) -> set[tuple[str, str]]:
         function(*arguments)
     finally:
         sys.setprofile(None)
-    found: set[tuple[str, str]] = set()
+    found = set()
     waiting, known = [None], {None}
     while waiting:
         for code in pairs.get(waiting.pop(), set()) - known:
@@ -53,7 +52,7 @@ def calls(function: Any, *arguments: Any) -> set[tuple[str, str]]:
     return found
 
 
-def uncovered(folder: Path) -> list[str]:
+def uncovered(folder):
     """What the runs of all cases call that their keys do not cover, a line each."""
     from experiments.test_devices import cases
 
@@ -75,7 +74,7 @@ def uncovered(folder: Path) -> list[str]:
     return found
 
 
-def reading() -> list[str]:
+def reading():
     """The same of how committed data is read."""
     from curlnb.data import datasets, graphs, images, sentences, texts
     from curlnb.runs.source import HERE, Definition

@@ -5,7 +5,6 @@ and the runs whose code is another are counted.
 import ast
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +44,7 @@ def stale(runs, folder):
     return [(e.name, given) for e, given, before in runs if codes(e, given, source) != before]
 
 
-def edit(path: Path, old: str, new: str) -> None:
+def edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from formulas import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def test_a_parameter_of_another_kind_or_out_of_range_is_named(name, value):
 
 @pytest.mark.parametrize("value", [0.5, ["x"]])
 def test_a_lists_items_are_checked_too(value):
-    with pytest.raises(ValueError, match="milestones"):
+    with refused("milestones"):
         cmc.parameters({"milestones": value})
 
 
@@ -90,7 +91,7 @@ VARIABLES = {
 )
 def test_a_variable_that_is_none_or_out_of_range_is_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=f"^{name}") as caught:
+    with refused(f"^{name}") as caught:
         validation.check_environment()
     assert str(caught.value).isprintable()
 
@@ -98,9 +99,7 @@ def test_a_variable_that_is_none_or_out_of_range_is_named(monkeypatch, name, val
 def test_a_variable_is_checked_where_it_is_read_too(monkeypatch):
     """A script does not call `check_environment`."""
     monkeypatch.setenv("CURLNB_THREADS", "abc")
-    with pytest.raises(
-        ValueError, match="CURLNB_THREADS='abc' is not a value that it can have: CPU"
-    ):
+    with refused("CURLNB_THREADS='abc' is not a value that it can have: CPU"):
         simclr.key({}, 0)
 
 
@@ -122,7 +121,7 @@ def test_the_package_of_another_checkout_is_refused(monkeypatch, tmp_path):
     monkeypatch.delenv("CURLNB_HOME", raising=False)
     monkeypatch.chdir(folder)
     said = f"this is started in the checkout {tmp_path}, and curlnb is that of {environment.FOUND}"
-    with pytest.raises(ValueError, match=f"^{said}: run `make setup` in {tmp_path} and restart"):
+    with refused(f"^{said}: run `make setup` in {tmp_path} and restart"):
         validation.check_environment()
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     validation.check_environment()
@@ -149,5 +148,5 @@ def test_every_variable_that_the_code_reads_is_known_and_no_other():
     ],
 )
 def test_a_sweep_checks_its_arguments(given, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with refused(re.escape(message)):
         sweep(simclr, **given)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from formulas import doubles, generator, refused
+from formulas import doubles, generator, refused, unit
 
 from curlnb.theory import debiasing, finite_worlds, generalization
 from curlnb.theory.finite_worlds import World, random_world
@@ -141,9 +141,7 @@ def test_the_loss_of_a_sample_stays_in_its_range_and_attains_both_ends():
         worst = tuple_loss(e[None], -e[None], many, -two, tau_plus=tau, temperature=t)
         best = tuple_loss(e[None], e[None], -many, two, tau_plus=tau, temperature=t)
         assert (float(best), float(worst)) == pytest.approx((low, high), rel=1e-12)
-        x = torch.nn.functional.normalize(
-            torch.randn(500, N + 4, 3, generator=generator(), dtype=torch.float64), dim=-1
-        )
+        x = unit(500, N + 4, 3, dtype=torch.float64)
         losses = tuple_loss(
             x[:, 0], x[:, 1], x[:, 2 : 2 + N], x[:, 2 + N :], tau_plus=tau, temperature=t
         )
@@ -205,9 +203,7 @@ def test_derived_terms_agree_with_theorem_3_and_vanish_with_more_of_everything()
 
 def test_the_rademacher_average_of_linear_maps_stays_below_its_closed_form():
     # (N + M + 2) T = 40
-    inputs = torch.nn.functional.normalize(
-        torch.randn(40, 6, generator=generator(), dtype=torch.float64), dim=1
-    )
+    inputs = unit(40, 6, dtype=torch.float64)
     signs = 2 * torch.randint(0, 2, (1000, 3, 40), generator=generator(1)).double() - 1
     reached = torch.linalg.matrix_norm(signs @ inputs)  # by the best map of norm 1
     mean, error = float(reached.mean()), float(reached.std()) / math.sqrt(1000)

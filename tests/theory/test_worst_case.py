@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from formulas import refused
+from formulas import generator, refused, unit
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
@@ -20,7 +20,7 @@ from curlnb.theory.worst_case import (
 
 
 def world_and_similarities(seed, points=7, t=0.5, d=3):
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     p = torch.softmax(torch.randn(points, generator=g, dtype=torch.float64), 0)
     labels = torch.cat([torch.arange(2), torch.randint(3, (points - 2,), generator=g)])
     f = normalize(torch.randn(points, d, generator=g, dtype=torch.float64), dim=1)
@@ -54,9 +54,7 @@ def test_means_and_loss_equal_the_definitions(beta):
 def test_equation_4_and_the_consistent_estimator_are_those_of_the_losses():
     """With all points as negatives and each anchor's class as positives (N = 1, no floor)."""
     world = uniform_world(3, 4)
-    f = normalize(
-        torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
-    )
+    f = unit(12, 3, dtype=torch.float64)
     s, t = f @ f.T, 0.5
     own, zeros = s[world.same].view(12, 4), torch.zeros(12, dtype=torch.float64)
     options = dict(tau_plus=1 / 3, beta=1.5, extra_pos=own, n_eff=1, floor=None, temperature=t)
@@ -135,7 +133,7 @@ def test_proof_bound_is_the_minimum_over_epsilon():
 def test_no_family_of_distributions_beats_the_supremum():
     world, u = world_and_similarities(2)
     top = game_loss(world, u, hardest_mean(world, u, math.inf))
-    g = torch.Generator().manual_seed(0)
+    g = generator()
     for _ in range(50):
         q = torch.rand(7, 7, generator=g, dtype=torch.float64) ** 4 * ~world.same
         assert game_loss(world, u, (q / q.sum(1, keepdim=True) * u.exp()).sum(1).log()) <= top

@@ -33,7 +33,7 @@ def test_in_colab_the_package_comes_from_the_address_and_elsewhere_nothing_happe
     monkeypatch.delenv("COLAB_RELEASE_TAG", raising=False)
     if in_colab:
         monkeypatch.setenv("COLAB_RELEASE_TAG", "1")
-    lines: list[str] = []
+    lines = []
     monkeypatch.setattr(os, "system", lines.append)
     monkeypatch.setattr(sys, "path", [*sys.path])
     exec(colab.source(), {})

@@ -20,7 +20,7 @@ CHOICES = {"other seeds", "held-out", "mean", "slope"}
 PLANNED = re.compile(r"planned: its runs are in family ([\w-]+)")
 
 
-def sides_of(served: dict) -> list[list[str]]:
+def sides_of(served):
     """The arms of treatment and control, where there is one."""
     sides = [served[side] for side in ("treatment", "control") if side in served]
     return [[side] if isinstance(side, str) else side for side in sides]

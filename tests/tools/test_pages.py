@@ -6,12 +6,13 @@ import matplotlib.pyplot as plt
 import pages
 import pandas as pd
 import pytest
+from formulas import refused
 
 from curlnb.companion import ledger
 from curlnb.runs import environment
 
 
-def words_of(page: str) -> int:
+def words_of(page):
     text = (environment.home() / page).read_text(encoding="utf-8")
     return len(re.sub(r"<!--.*?-->|\]\([^)]*\)|```.*?```", " ", text, flags=re.DOTALL).split())
 
@@ -51,5 +52,5 @@ def test_groups_are_counted_once_and_verdicts_in_their_order():
 
 
 def test_a_page_without_its_marks_is_named():
-    with pytest.raises(ValueError, match="has lost the lines"):
+    with refused("has lost the lines"):
         pages.renewed("# curlnb\n", "")

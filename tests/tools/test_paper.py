@@ -9,7 +9,7 @@ TEXT = paper.TEXT.read_text(encoding="utf-8")
 BODY = TEXT[TEXT.index("*Abstract.*") : TEXT.index("= References")]
 
 
-def typed_by_hand(text: str) -> list[str]:
+def typed_by_hand(text):
     """Decimals, signed numbers, percentages and intervals that no call of the template writes."""
     calls = r"#[a-z]+\([^()]*\)|\"[^\"]*\"|^ *(?:columns|#set).*$|width: 100%|95% (?:t )?interval"
     said = re.sub(calls, " ", text, flags=re.M)

@@ -35,7 +35,7 @@ SEEN = (  # a page of each kind
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def site(tmp_path_factory):
     """The site with two notebooks and some modules whole, and of the other notebooks their first
     cell; Sphinx is a fork that has the package imported. Links that lead nowhere would be warnings,
     which it does not take.

@@ -6,16 +6,12 @@ import datetime
 import functools
 import os
 import sys
-from collections.abc import Iterator
 
-import bench_graphs
 import bench_stages
-import bench_text
 import pandas as pd
 import torch
 from bench_steps import (
     BATCH,
-    Row,
     compared,
     mini_images,
     own_way,
@@ -24,13 +20,13 @@ from bench_steps import (
 )
 from torch.nn import functional as F
 
-from curlnb import evaluation, losses
-from curlnb.data import augment, control_frames
+from curlnb import losses
+from curlnb.data import augment
 from curlnb.runs import devices, environment, provenance
 from curlnb.runs.files import write_atomically
 
 
-def bench(profile: str = "quick") -> None:
+def bench(profile="quick"):
     """Measure, print and write results/<profile>/bench.csv: one row a comparison, with both values
     and their ratio. The file is written after each row: a later one may fail.
     """
@@ -50,7 +46,7 @@ def bench(profile: str = "quick") -> None:
     print(f"written to {path}")
 
 
-def comparisons(device: torch.device) -> Iterator[Row]:
+def comparisons(device):
     """All rows, as they are measured."""
     small, large = ("cnn", "resnet18") if device.type == "cpu" else ("resnet18", "resnet50")
     yield augmentation(device)
@@ -62,23 +58,16 @@ def comparisons(device: torch.device) -> Iterator[Row]:
             yield accelerated_step(name, device, compile=compile)
     if small == "cnn":
         yield accelerated_step(small, device, compile=False, crop_before=32)
-    yield knn_chunked(device)
     yield loss_cost(device)
-    yield bench_text.packed_sentences(device)
-    yield bench_graphs.infograph_loss(device)
-    yield from frames(device)
     yield from bench_stages.rows(device, small, large)
 
 
-# --- training -------------------------------------------------------------------------------------
-
-
-def augmentation(device: torch.device) -> Row:
+def augmentation(device):
     """Views a second of the batched augmentation against PIL in a DataLoader with two workers."""
     images = mini_images(device, 16 * BATCH)
     loader, generator = released_loader(images), torch.Generator(device).manual_seed(0)
 
-    def ours() -> None:
+    def ours():
         for batch in images.split(2 * BATCH):
             augment.simclr(batch, generator)
             augment.simclr(batch, generator)
@@ -87,26 +76,19 @@ def augmentation(device: torch.device) -> Row:
     return compared(what, ours, lambda: list(loader), device, "views/s", 2 * len(images), 3)
 
 
-def against_released(
-    name: str,
-    device: torch.device,
-    *,
-    compile: bool,
-    baseline: str = "the released way",
-    **given: object,
-) -> Row:
+def against_released(name, device, *, compile, baseline="the released way", **given):
     """Views a second end to end, from uint8 images to updated weights, of our step in bf16 against
     `bench_steps.released_way`, which gets `given`.
     """
     brief = device.type == "cpu" and name != "cnn"
     images = mini_images(device, (2 if brief else 16) * BATCH)
     ours, how = own_way(name, images, precision="bf16", compile=compile)
-    other = released_way(name, images, **given)  # type: ignore[arg-type]
+    other = released_way(name, images, **given)
     what = f"training {name} ({how}) against {baseline}"
     return compared(what, ours, other, device, "views/s", 2 * len(images), 1 if brief else 3)
 
 
-def against_lightly(name: str, device: torch.device) -> Iterator[Row]:
+def against_lightly(name, device):
     """Against lightly's SimCLR with the same network, its transform and loss as in its
     documentation, its loader with two workers; no row where lightly is not installed.
     """
@@ -120,9 +102,7 @@ def against_lightly(name: str, device: torch.device) -> Iterator[Row]:
     yield against_released(name, device, compile=False, baseline="lightly's SimCLR", **given)
 
 
-def accelerated_step(
-    name: str, device: torch.device, *, compile: bool, crop_before: int | None = None
-) -> Row:
+def accelerated_step(name, device, *, compile, crop_before=None):
     """Views a second of our own step in bf16, compiled or not, where the machine admits it, against
     eager float32.
 
@@ -143,27 +123,7 @@ def accelerated_step(
         return compared(what, ours, eager, device, "views/s", 2 * len(images), repeats)
 
 
-# --- evaluation, losses, frames -------------------------------------------------------------------
-
-
-def knn_chunked(device: torch.device) -> Row:
-    """Test samples a second of the batched kNN against the same a sample at a time."""
-    torch.manual_seed(0)
-    train, test = (F.normalize(torch.randn(n, 128, device=device), dim=1) for n in (10_000, 2_000))
-    labels, wanted = (torch.randint(10, (len(x),), device=device) for x in (train, test))
-
-    def one_by_one() -> None:
-        for x in test:
-            similarity, near = (train @ x).topk(200)
-            votes = torch.zeros(10, device=device)
-            votes.index_add_(0, labels[near], (similarity / 0.5).exp()).argmax()
-
-    what = "kNN evaluation, chunked against a sample at a time"
-    ours = functools.partial(evaluation.knn, train, labels, test, wanted)
-    return compared(what, ours, one_by_one, device, "images/s", len(test), 3)
-
-
-def loss_cost(device: torch.device) -> Row:
+def loss_cost(device):
     """Forward and backward of the hard-negative loss against InfoNCE at 512 anchors and 510
     negatives.
     """
@@ -176,28 +136,6 @@ def loss_cost(device: torch.device) -> Row:
         lambda: losses.info_nce(*losses.pairwise(*z)).mean().backward(),
         device,
         repeats=20,
-    )
-
-
-def frames(device: torch.device) -> Iterator[Row]:
-    """84 x 84 frames of cheetah run a second, one camera kept, without antialiasing and shadows,
-    against dm_control's own call; no row where nothing can be rendered.
-    """
-    if why := control_frames.problem():
-        print(f"frames: {why}")
-        return
-    size, many = control_frames.CROP, 50
-    ours = control_frames.Environment("cheetah run", size)
-    plain = control_frames._suite().load("cheetah", "run").physics
-    ours.reset(0)
-    yield compared(
-        f"frames of {size} pixels, fast, against dm_control's own call",
-        lambda: [ours.frame() for _ in range(many)],
-        lambda: [plain.render(size, size, camera_id=0) for _ in range(many)],
-        device,
-        "frames/s",
-        many,
-        repeats=3,
     )
 
 

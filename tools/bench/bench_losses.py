@@ -6,13 +6,11 @@ embeddings are random unit vectors, 2 x [B, 128]. Where B > 8,192 only tiles are
 """
 
 import sys
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from bench_stages import peak
 from bench_steps import in_turn
-from torch import Tensor
 
 from curlnb.losses import HardNegative, InfoNCE
 from curlnb.runs import devices
@@ -20,19 +18,19 @@ from curlnb.runs import devices
 TILE = 512
 
 
-def cross_entropy(z1: Tensor, z2: Tensor) -> Tensor:
+def cross_entropy(z1, z2):
     z = torch.cat([z1, z2])
     partner = torch.arange(len(z), device=z.device).roll(len(z1))
     return F.cross_entropy((z @ z.T / 0.5).fill_diagonal_(-torch.inf), partner)
 
 
-def lightly(z1: Tensor, z2: Tensor) -> Tensor:
+def lightly(z1, z2):
     from lightly.loss import NTXentLoss
 
     return NTXentLoss()(z1, z2)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES = {
     "cross-entropy on logits": cross_entropy,
     "lightly NTXentLoss": lightly,
     "InfoNCE": InfoNCE(),
@@ -42,21 +40,21 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def measured(name: str, batch: int, device: torch.device) -> tuple[float, float]:
-    """Bytes at the peak, and seconds, of a forward and backward pass."""
+def both_passes(name, batch, device):
+    """A forward and backward pass, which has been tried: the first one imports and keeps things."""
     torch.manual_seed(0)
     z = F.normalize(torch.randn(2, batch, 128, device=device), dim=2).requires_grad_()
 
-    def both_passes() -> None:
+    def run():
         z.grad = None
         LOSSES[name](*z).backward()
 
-    LOSSES[name](*z[:, :4]).backward()  # what the first call imports and keeps
-    seconds, _ = in_turn(both_passes, lambda: None, device, 3 if batch <= 8192 else 1)
-    return peak(both_passes, device), seconds
+    LOSSES[name](*z[:, :4]).backward()
+    return run
 
 
-def main(batches: list[str]) -> None:
+def main(batches):
+    device = devices.default_device()
     print("| B | loss | MB | matrices | time, s | memory, ratio | time, ratio |")
     print("|---|---|---|---|---|---|---|")
     for batch in map(int, batches or (1024, 4096, 16384)):
@@ -64,7 +62,9 @@ def main(batches: list[str]) -> None:
         for name in LOSSES:
             if batch > 8192 and "tile" not in name:
                 continue
-            memory, seconds = measured(name, batch, devices.default_device())
+            run = both_passes(name, batch, device)
+            seconds, _ = in_turn(run, lambda: None, device, 3 if batch <= 8192 else 1)
+            memory = peak(run, device)
             first = first or (memory, seconds)
             ratios = f"{memory / first[0]:.2f} | {seconds / first[1]:.2f}"
             matrices = memory / (4 * (2 * batch) ** 2)

@@ -12,14 +12,10 @@ import functools
 import itertools
 import os
 import statistics
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from bench_steps import (
     BATCH,
-    Row,
-    Work,
     in_turn,
     mini_images,
     network_and_optimizer,
@@ -27,7 +23,6 @@ from bench_steps import (
     released_way,
     row,
 )
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -36,24 +31,18 @@ from curlnb.data import augment
 from curlnb.experiments.images import network
 from curlnb.runs import devices, environment
 
-Stage = tuple[str, Work, float, float]  # name, what to time, operations, bytes
 
-
-def rows(device: torch.device, small: str, large: str) -> Iterator[Row]:
-    """The machine's ceilings, then the stages of a step and its memory: the small network eager,
-    the large one compiled.
+def rows(device, small, large):
+    """The machine's ceilings, then the stages of a step: the small network eager, the large one
+    compiled.
     """
     rate, ceilings = ceiling(device)
     yield from ceilings
-    for name, compile in ((small, False), (large, True)):
-        yield from stages(name, device, rate, compile=compile)
-        yield peak_memory(name, device)
+    yield from stages(small, device, rate, compile=False)
+    yield from stages(large, device, rate, compile=True)
 
 
-# --- the ceiling, and each stage's share of it ----------------------------------------------------
-
-
-def ceiling(device: torch.device) -> tuple[dict[str, float], list[Row]]:
+def ceiling(device):
     """(operations a second by precision, rows of the machine's rates), the best of two sizes and
     of several repeats.
     """
@@ -75,20 +64,18 @@ def ceiling(device: torch.device) -> tuple[dict[str, float], list[Row]]:
     ]
 
 
-def _copying(size: int, device: torch.device) -> float:
+def _copying(size, device):
     """Seconds of a copy of `size` bytes, which moves twice as many."""
     a, b = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
     return _seconds(lambda: b.copy_(a), device)
 
 
-def _seconds(function: Work, device: torch.device) -> float:
+def _seconds(function, device):
     """The least time of seven: what the machine can do, not what else was going on."""
     return min(in_turn(function, lambda: None, device, 1)[0] for _ in range(7))
 
 
-def stages(
-    name: str, device: torch.device, rate: dict[str, float], *, compile: bool
-) -> Iterator[Row]:
+def stages(name, device, rate, *, compile):
     """Milliseconds of each stage of a step beside the least possible at the ceiling; the ratio is
     the share of the ceiling.
     """
@@ -99,9 +86,9 @@ def stages(
         yield row(f"share of the ceiling, {name}: {stage}", 1e3 * taken, 1e3 * least, "ms")
 
 
-def _stages(name: str, device: torch.device, precision: str, compile: bool) -> Iterator[Stage]:
-    """A step of BATCH images taken apart. A stage that needs another's result is timed with it, and
-    the difference is not taken.
+def _stages(name, device, precision, compile):
+    """A step of BATCH images taken apart: for each stage its name, what to time, its operations and
+    its bytes. A stage that needs another's result is timed with it, and the difference is not taken.
     """
     images = torch.cat([mini_images(device, BATCH)] * 2)
     parameters = augment.draw(2 * BATCH, 32, 32, torch.Generator(device).manual_seed(0))
@@ -110,56 +97,37 @@ def _stages(name: str, device: torch.device, precision: str, compile: bool) -> I
     enlarge = torch.compile(augment.apply, dynamic=False) if compile else augment.apply
     views = augment.apply(images, parameters).contiguous(memory_format=torch.channels_last)
 
-    def embed() -> Tensor:
+    def embed():
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             return forward(views)[1]
 
-    def loss() -> Tensor:
+    def loss():
         return losses.info_nce(*losses.pairwise(*z.chunk(2))).mean()
 
     weights = 4.0 * sum(p.numel() for p in model.parameters())
     enlarged = _operations(lambda: augment.apply(images, parameters))
-    once = _operations(lambda: model(views))
     both = _operations(lambda: model(views)[1].sum().backward())
     z = embed().detach().float().requires_grad_()
     compared = _operations(lambda: loss().backward())
     moved = _bytes(views, z)
     yield "augmentation", lambda: enlarge(images, parameters), enlarged, _bytes(images, views)
-    yield "forward", embed, once, moved + weights
     yield "forward and backward", lambda: embed().sum().backward(), both, moved + 3 * weights
     yield "loss, forward and backward", lambda: loss().backward(), compared, 2 * _bytes(z)
     # Adam reads weight, gradient and two moments, and writes all but the gradient.
     yield "optimiser", optimizer.step, 0.0, 7 * weights
 
 
-def _operations(function: Work) -> float:
+def _operations(function):
     with FlopCounterMode(display=False) as counter:
         function()
     return float(counter.get_total_flops())
 
 
-def _bytes(*tensors: Tensor) -> float:
+def _bytes(*tensors):
     return float(sum(t.numel() * t.element_size() for t in tensors))
 
 
-# --- memory ---------------------------------------------------------------------------------------
-
-
-def peak_memory(name: str, device: torch.device) -> Row:
-    """MB that tensors hold at the peak of two steps, weights and moments included: eager, as
-    admitted (bf16) against float32.
-    """
-
-    def train(precision: str) -> None:
-        own_way(name, mini_images(device, 2 * BATCH), precision=precision, compile=False)[0]()
-
-    precision, _, _ = devices.admitted("bf16", False, device)
-    used = [peak(functools.partial(train, each), device) / 1e6 for each in (precision, "float32")]
-    what = f"memory at the peak of a step, {name}, eager, {precision} against float32"
-    return row(what, *used, "MB")
-
-
-def peak(function: Work, device: torch.device) -> float:
+def peak(function, device):
     """Bytes that torch allocates at most while the function runs, beyond what it held before."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -173,18 +141,7 @@ def peak(function: Work, device: torch.device) -> float:
     return float(max(itertools.accumulate(event.nbytes() for event in changes)))
 
 
-# --- seconds an epoch -----------------------------------------------------------------------------
-
-
-def epoch_seconds(
-    name: str,
-    ways: Mapping[str, Mapping[str, Any] | None],
-    device: torch.device,
-    *,
-    epoch: int,
-    images: int,
-    repeats: int = 3,
-) -> dict[str, float]:
+def epoch_seconds(name, ways, device, *, epoch, images, repeats=3):
     """Seconds that `epoch` images take in each way of training, from uint8 to updated weights, with
     all the machine's threads.
 
@@ -200,7 +157,7 @@ def epoch_seconds(
         way: released_way(name, data) if given is None else own_way(name, data, **given)[0]
         for way, given in ways.items()
     }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    seconds = {way: [] for way in ways}
     with devices.cpu_threads(os.cpu_count()):
         for _ in range(repeats):
             for way, run in train.items():
@@ -209,7 +166,7 @@ def epoch_seconds(
 
 
 @functools.cache
-def operations_a_view(name: str) -> float:
+def operations_a_view(name):
     """Operations of one 32 x 32 view through encoder and head, forward and backward, counted on no
     device.
     """

@@ -8,11 +8,8 @@ one image at a time, in a DataLoader with two workers; float32; the two views in
 import functools
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.transforms.functional import to_pil_image
@@ -23,16 +20,13 @@ from curlnb.experiments.images import network
 from curlnb.runs import devices
 
 BATCH = 256
-Work = Callable[[], object]
-Pair = Callable[[Any], Any]
-Row = dict[str, Any]
 
 
-def in_turn(ours: Work, baseline: Work, device: torch.device, repeats: int = 5) -> list[float]:
+def in_turn(ours, baseline, device, repeats=5):
     """Median seconds of each after one warm-up, A B A B ..., so that a drift of the machine touches
     both alike.
     """
-    seconds: list[list[float]] = [[], []]
+    seconds = [[], []]
     for _ in range(repeats + 1):
         for function, taken in zip((ours, baseline), seconds, strict=True):
             _finish(device)
@@ -43,12 +37,12 @@ def in_turn(ours: Work, baseline: Work, device: torch.device, repeats: int = 5) 
     return [statistics.median(taken[1:]) for taken in seconds]
 
 
-def _finish(device: torch.device) -> None:
+def _finish(device):
     if device.type != "cpu":
         getattr(torch, device.type).synchronize()
 
 
-def row(what: str, ours: float, baseline: float, unit: str) -> Row:
+def row(what, ours, baseline, unit):
     """A row of the table. The ratio is above 1 where ours is better: the higher rate (a unit that
     ends in "/s"), else the lower value.
     """
@@ -56,15 +50,7 @@ def row(what: str, ours: float, baseline: float, unit: str) -> Row:
     return {"what": what, "ours": ours, "baseline": baseline, "unit": unit, "ratio": ratio}
 
 
-def compared(
-    what: str,
-    ours: Work,
-    baseline: Work,
-    device: torch.device,
-    unit: str = "seconds",
-    count: int = 0,
-    repeats: int = 5,
-) -> Row:
+def compared(what, ours, baseline, device, unit="seconds", count=0, repeats=5):
     """The row of two functions timed in turn. count: how many units each of them does; 0 where the
     unit is the second.
     """
@@ -87,33 +73,28 @@ RELEASED = transforms.Compose(
 )
 
 
-def _released_pair(image: Any) -> tuple[Tensor, Tensor]:
+def _released_pair(image):
     return RELEASED(image), RELEASED(image)
 
 
-def _views(pair: Pair, images: list[Any]) -> list[Tensor]:
+def _views(pair, images):
     pairs = [pair(image) for image in images]
     return [torch.stack(views) for views in zip(*pairs, strict=True)]
 
 
-def released_loader(images: Tensor, pair: Pair = _released_pair) -> DataLoader[Any]:
+def released_loader(images, pair=_released_pair):
     """Batches of two augmented views, which `pair` makes of a PIL image in two workers."""
-    pictures: Any = [to_pil_image(image) for image in images.cpu()]
-    options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "drop_last": True}
+    pictures = [to_pil_image(image) for image in images.cpu()]
+    options = {"num_workers": 2, "persistent_workers": True, "drop_last": True}
     collate = functools.partial(_views, pair)
     return DataLoader(pictures, BATCH, shuffle=True, collate_fn=collate, **options)
 
 
-def _info_nce(first: Tensor, second: Tensor) -> Tensor:
+def _info_nce(first, second):
     return losses.info_nce(*losses.pairwise(first, second)).mean()
 
 
-def released_way(
-    name: str,
-    images: Tensor,
-    pair: Pair = _released_pair,
-    criterion: Callable[[Tensor, Tensor], Tensor] = _info_nce,
-) -> Work:
+def released_way(name, images, pair=_released_pair, criterion=_info_nce):
     """A function that trains the network `name` for one epoch in the released way.
 
     pair: makes two views of a PIL image; criterion: the loss of two batches of embeddings.
@@ -121,7 +102,7 @@ def released_way(
     model, optimizer = network_and_optimizer(name, images.device)
     loader = released_loader(images, pair)
 
-    def epoch() -> None:
+    def epoch():
         for views in loader:
             loss = criterion(*(model(view.to(images.device))[1] for view in views))
             optimizer.zero_grad()
@@ -134,9 +115,7 @@ def released_way(
 # --- the project's own ----------------------------------------------------------------------------
 
 
-def own_way(
-    name: str, images: Tensor, *, precision: str, compile: bool, size: int = 32
-) -> tuple[Work, str]:
+def own_way(name, images, *, precision, compile, size=32):
     """A function that trains the network `name` for one epoch in the project's way, and what the
     machine admitted of precision and compilation.
     """
@@ -145,14 +124,14 @@ def own_way(
     model, optimizer = network_and_optimizer(name, device)
     generator = torch.Generator(device).manual_seed(0)
 
-    def embed(batch: Tensor, parameters: augment.Parameters) -> Tensor:
+    def embed(batch, parameters):
         views = augment.apply(batch, parameters, size=size)
         return model(views.contiguous(memory_format=torch.channels_last))[1]
 
     compiled = torch.compile(embed, dynamic=False) if compile else embed
 
     @devices.rounding("tf32" if precision == "tf32" else "ieee")
-    def epoch() -> None:
+    def epoch():
         for batch in images.split(BATCH):
             if len(batch) < BATCH:
                 return
@@ -166,18 +145,12 @@ def own_way(
     return epoch, f"{precision}{', compiled' if compile else ''}"
 
 
-def network_and_optimizer(
-    name: str, device: torch.device
-) -> tuple[nn.Module, torch.optim.Optimizer]:
+def network_and_optimizer(name, device):
     torch.manual_seed(0)
     model = network(name, 3).to(device)
-    return model, adam(model, lr=1e-3, weight_decay=1e-6)
+    fused = device.type != "mps"
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6, fused=fused)
 
 
-def adam(model: nn.Module, **options: float) -> torch.optim.Optimizer:
-    fused = next(model.parameters()).device.type != "mps"
-    return torch.optim.Adam(model.parameters(), fused=fused, **options)
-
-
-def mini_images(device: torch.device, count: int) -> Tensor:
+def mini_images(device, count):
     return datasets.load("cifar10-mini", "train", device=device).images[:count]

@@ -17,7 +17,7 @@ from curlnb.runs.files import write_atomically
 from curlnb.runs.store import default_store
 
 
-def main() -> None:
+def main():
     store, about = default_store("night"), committed.catalogue()
     for name, row in about.items():
         parameters, seed = simclr.parameters(row["parameters"]), row["seed"]

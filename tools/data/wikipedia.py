@@ -9,7 +9,6 @@ sentences, which has a seed of its own.
 import html
 import random
 import re
-from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from curlnb.data.official_texts import Sentence, split_sentences, words
@@ -54,7 +53,7 @@ class Article:
     sections: tuple[tuple[Sentence, ...], ...]
 
 
-def articles(dump: str) -> Iterator[Article]:
+def articles(dump):
     """The articles of a dump in XML, cleaned, in its order; redirects, pages of other namespaces
     and the last page of a dump that is cut off are left out.
     """
@@ -65,7 +64,7 @@ def articles(dump: str) -> Iterator[Article]:
             yield Article(html.unescape(title[1]), tuple(sections(html.unescape(text[1]))))
 
 
-def sections(markup: str) -> Iterator[tuple[Sentence, ...]]:
+def sections(markup):
     """The sentences of each section of an article's text in wiki markup; lists, tables, notes and
     what follows "See also" are left out.
     """
@@ -86,7 +85,7 @@ def sections(markup: str) -> Iterator[tuple[Sentence, ...]]:
             yield found
 
 
-def plain(markup: str) -> str:
+def plain(markup):
     """Wiki markup as text: links as they read, headings as they are, everything else that is not
     prose removed.
     """
@@ -104,7 +103,7 @@ def plain(markup: str) -> str:
     return html.unescape(text).replace("\xa0", " ")
 
 
-def _link(match: re.Match[str]) -> str:
+def _link(match):
     target, _, label = match[1].rpartition("|")
     if re.match(r":?[a-z\-]{2,12}:", match[1], re.I) and not match[1].startswith(
         ":"
@@ -113,16 +112,16 @@ def _link(match: re.Match[str]) -> str:
     return label if target else label.split("#")[0].lstrip(":")
 
 
-def _innermost(pattern: re.Pattern[str], replacement: object, text: str) -> str:
+def _innermost(pattern, replacement, text):
     """Replace nested constructs from the inside out."""
     for _ in range(12):
-        text, count = pattern.subn(replacement, text)  # type: ignore[call-overload]
+        text, count = pattern.subn(replacement, text)
         if not count:
             break
     return text
 
 
-def qualifies(article: Article, rules: Rules, wordnet: Container[str] = ()) -> bool:
+def qualifies(article, rules, wordnet=()):
     """Whether an article meets the rules; wordnet: WordNet's entries in lower case with
     underscores.
     """
@@ -137,15 +136,13 @@ def qualifies(article: Article, rules: Rules, wordnet: Container[str] = ()) -> b
     )
 
 
-def select(
-    found: Iterable[Article], rules: Rules, wordnet: Container[str] = ()
-) -> dict[str, list[Sentence]]:
+def select(found, rules, wordnet=()):
     """The sentences drawn from each article that qualifies, by title, in the articles' order.
 
     The draw is without replacement and seeded by the title, so that an article gives the same
     sentences whatever stands beside it; a sentence that occurs twice in an article counts once.
     """
-    pools: dict[str, list[Sentence]] = {}
+    pools = {}
     for article in found:
         if qualifies(article, rules, wordnet):
             every = (s for section in article.sections for s in section if len(s) >= rules.words)
@@ -159,12 +156,12 @@ def select(
     }
 
 
-def _draw(sentences: list[Sentence], count: int, title: str) -> list[Sentence]:
+def _draw(sentences, count, title):
     places = sorted(random.Random(f"0/{title}").sample(range(len(sentences)), count))
     return [sentences[place] for place in places]
 
 
-def wordnet_entries(index: Iterable[str]) -> set[str]:
+def wordnet_entries(index):
     """The entries in lines of WordNet's index files (index.noun and so on), whose licence stands on
     the lines that begin with a blank.
     """

@@ -7,24 +7,22 @@ curlnb reference --add-runs --profile night  put finished runs among the committ
 """
 
 import argparse
-import sys
 import time
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from curlnb.companion.reference import experiment_named
 from curlnb.runs import devices, provenance
-from curlnb.runs.store import Record, default_store
+from curlnb.runs.store import default_store
 from curlnb.runs.sweep import sweep
 
 FAMILIES = Path(__file__).with_name("families.toml")
 
 
-def families() -> dict[str, dict[str, Any]]:
+def families():
     """By name, with the settings of the family that each is `like`, and all arms."""
-    found: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES.read_text())
+    found = tomllib.loads(FAMILIES.read_text())
     for family in found.values():
         common = found[family["like"]]["common"] if "like" in family else {}
         family["common"] = common | family.get("common", {})
@@ -44,7 +42,7 @@ class Group(NamedTuple):
     arms: dict[str, dict[str, Any]]
 
 
-def groups(family: dict[str, Any]) -> list[Group]:
+def groups(family):
     """In the order in which they are computed."""
     ((name, values),) = family.get("on", {"": [""]}).items()
     first, found = family.get("first_seed", 0), []
@@ -60,17 +58,17 @@ def groups(family: dict[str, Any]) -> list[Group]:
     return found
 
 
-def why_not(family: dict[str, Any]) -> str:
+def why_not(family):
     """Why this machine computes none of the family."""
     wanted = family["common"].get("precision", "float32")
     here = devices.admitted(wanted, False, devices.default_device())[0]
     return "" if here == wanted else f"asks for {wanted}, which this processor lacks"
 
 
-def begun_elsewhere(records: Iterable[Record | None]) -> str:
+def begun_elsewhere(records):
     """The other kind of processor on which some of a seed's runs were made, or nothing."""
 
-    def processor(device: str, machine: dict[str, str]) -> str:
+    def processor(device, machine):
         return machine["gpu" if device == "cuda" else "cpu"]
 
     made_on = {processor(record["device"], record["machine"]) for record in records if record}
@@ -78,14 +76,12 @@ def begun_elsewhere(records: Iterable[Record | None]) -> str:
     return next(iter(made_on - {here}), "")
 
 
-def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> None:
-    """only: the arms to compute; all, if there are none."""
+def compute(name, family, jobs):
     if reason := why_not(family):
         print(f"{name}: {reason}", flush=True)
         return
     store, experiment = default_store("night"), experiment_named(family["experiment"])
     for value, seed, arms in groups(family):
-        arms = {arm: what for arm, what in arms.items() if not only or arm in only}
         label = " ".join(filter(None, [name, value, f"seed {seed}"]))
         found = {arm: store.find(experiment, what, seed) for arm, what in arms.items()}
         if left := [arm for arm, record in found.items() if record is None]:
@@ -102,7 +98,7 @@ def compute(name: str, family: dict[str, Any], jobs: int, only: list[str]) -> No
             sweep(experiment_named(family["also"]), own, seeds=[seed], store=store, workers=jobs)
 
 
-def listed(name: str, family: dict[str, Any]) -> str:
+def listed(name, family):
     store, experiment = default_store("night"), experiment_named(family["experiment"])
     runs = [(what, group.seed) for group in groups(family) for what in group.arms.values()]
     left = sum(store.find(experiment, what, seed) is None for what, seed in runs)
@@ -110,26 +106,20 @@ def listed(name: str, family: dict[str, Any]) -> str:
     return f"{name}: {len(runs)} runs, {len(runs) - left} done, {hours:.1f} core hours left"
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("family", nargs="*", help="by default all, in their order")
     parser.add_argument("--list", action="store_true", help="count runs, compute none")
-    parser.add_argument("--arms", nargs="+", default=[], help="compute these alone")
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     given, known = parser.parse_args(), families()
     if unknown := [name for name in given.family if name not in known]:
         parser.error(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
-    chosen = given.family or list(known)
-    there = {arm for name in chosen for arm in known[name]["arms"]}
-    if unknown := [arm for arm in given.arms if arm not in there]:
-        parser.error(f"there is no arm {unknown[0]!r} in {', '.join(chosen)}")
-    for name in chosen:
+    for name in given.family or known:
         if given.list:
             print(listed(name, known[name]), flush=True)
         else:
-            compute(name, known[name], given.jobs, given.arms)
-    return 0
+            compute(name, known[name], given.jobs)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

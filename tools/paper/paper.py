@@ -9,12 +9,10 @@ import re
 import shutil
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pages
 import pandas as pd
-from matplotlib.figure import Figure
 
 import curlnb
 from curlnb.companion import (
@@ -43,14 +41,14 @@ FOREST = {
 """The rows of the figure of gains, an arm first."""
 
 
-def gain_of(row: dict[str, Any]) -> tuple[str, str]:
+def gain_of(row):
     """'+1.55' and '[1.00, 2.10]'; empty for a row without an interval."""
     if pd.isna(row["mean"]):
         return "", ""
     return f"{row['mean']:+.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]"
 
 
-def typst_of(text: str) -> str:
+def typst_of(text):
     """A claim's text with its formulas typeset, as Typst markup."""
     tags = {"<i>": "#emph[", "<sub>": "#sub[", "<sup>": "#super["}
     parts = re.split(r"(</?(?:i|sub|sup)>)", str(typeset.html(text)))
@@ -61,10 +59,10 @@ def typst_of(text: str) -> str:
     )
 
 
-def data() -> dict[str, Any]:
+def data():
     """What the text reads: by claim its numbers as text, all of them in order, and counts."""
     found = ledger.records(ledger.best_evidence(committed=True))
-    rows: dict[str, Any] = {}
+    rows = {}
     for row in found:
         mean, interval = gain_of(row)
         marks = "; ".join(f"{k}: {v:+.2f}" for k, v in external.marks(row["id"]).items())
@@ -98,7 +96,7 @@ def data() -> dict[str, Any]:
     return rows
 
 
-def gains() -> Figure:
+def gains():
     """The forest of gains, with what was published and what others measured."""
     best = {label: ledger.best(id) for label, id in FOREST.items()}
     drawn, axis = plt.subplots(figsize=(6.5, 4))
@@ -111,7 +109,7 @@ def gains() -> Figure:
     return drawn
 
 
-def main() -> None:
+def main():
     import typst
 
     folder = environment.results_folder() / "paper"
