@@ -96,7 +96,10 @@ def second_opinion(row: Mapping[str, Any]) -> str:
         margin = bound - abs(size - bound), bound + abs(size - bound)
     if margin[0] < low and high < margin[1]:
         within = f"within {abs(size - bound):g} of {bound:g}" if size else "within the margin"
-        said.append(f"equivalent, {within} (90% interval [{low:.2f}, {high:.2f}])")
+        where = (
+            f"equivalent, {within}" if all(map(math.isfinite, margin)) else "inside what is claimed"
+        )
+        said.append(f"{where} (90% interval [{low:.2f}, {high:.2f}])")
     claim = claims.table().get(row["id"])
     if claim is not None and claim.printed_seeds:
         printed = row["effect"], claim.printed_sds, claim.printed_seeds

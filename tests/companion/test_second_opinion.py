@@ -104,6 +104,11 @@ def test_repetitions_fall_into_the_prediction_interval() -> None:
             "equivalent, within the margin (90% interval [0.15, 0.37])",
         ),
         (
+            dict(low=-0.5, high=None, effect=0.0),  # not worse, which is not to be equivalent
+            [2.3, 2.2, 2.4, 2.1, 2.3],
+            "inside what is claimed (90% interval [2.15, 2.37])",
+        ),
+        (
             dict(low=None, high=0.0, effect=-0.5),
             [-0.4, -0.6, -0.5, -0.55, -0.5],
             "over 1,000 times likelier with the stated size than without",
