@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from curlnb.companion.arms import of_arm
 from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
 
 __all__ = ["KINDS", "OWN", "PAPERS", "Claim", "find", "paired", "read_table", "table"]
@@ -160,10 +161,10 @@ def table() -> dict[str, Claim]:
 def find(id: str) -> Claim:
     """The claim of that id. ValueError, with the closest ids, where the table has none."""
     if id not in table():
-        close = difflib.get_close_matches(id, table(), n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(close)}?" if close else "ids read paper/slug."
+        closest = ", ".join(difflib.get_close_matches(id, table(), n=3, cutoff=0))
         raise ValueError(
-            f"the table of claims has no {id!r}: {hint} A claim of your own is 'mine/...'"
+            f"the table of claims has no {id!r}; the closest are {closest}; "
+            "a claim of your own is 'mine/...'"
         )
     return table()[id]
 
@@ -178,23 +179,14 @@ def paired(
     ValueError where it has several, where the arms' seeds differ (a lost run is not dropped
     silently) or where a column or an arm is missing.
     """
-    if missing := [column for column in (metric, by, "seed") if column not in runs]:
-        there = ", ".join(map(str, runs.columns))
-        raise ValueError(f"the runs have no column {missing[0]!r}: {there}")
-    arms = []
-    for arm in (treatment, control):
-        rows = runs[runs[by].isna() if arm is None else runs[by] == arm].set_index("seed")
-        if rows.empty:
+    arms = [of_arm(runs, metric, **{by: arm}).astype(float) for arm in (treatment, control)]
+    for name, arm in zip((treatment, control), arms, strict=True):
+        if arm.empty:
             there = ", ".join(map(repr, runs[by].unique()))
-            raise ValueError(f"no run with {by} {arm!r}: one of {there}")
-        if twice := rows.index[rows.index.duplicated()].tolist():
-            raise ValueError(
-                f"several runs with {by} {arm!r} and seed {twice[0]}: filter to one a seed"
-            )
-        arms.append(rows[metric].astype(float).sort_index())
+            raise ValueError(f"no run with {by} {name!r}: one of {there}")
     unpaired = arms[0].index.symmetric_difference(arms[1].index)
     if len(unpaired):
         raise ValueError(
             f"seeds of one arm only, {treatment!r} or {control!r}: {', '.join(map(str, unpaired))}"
         )
-    return (arms[0] - arms[1]).rename(f"{metric}: {treatment} minus {control}")
+    return (arms[0] - arms[1]).sort_index().rename(f"{metric}: {treatment} minus {control}")

@@ -1,17 +1,19 @@
 """What became of each notebook of a reproduction, and whether it is still what it was made from."""
 
 import ast
+import contextlib
 import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from curlnb.companion import ledger, notebooks, profiles
-from curlnb.companion.formatting import printable
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 
@@ -30,13 +32,19 @@ def read_status(path: Path) -> Status:
     return status
 
 
-def unless_damaged(read: Callable[[Path], Status], path: Path) -> Status:
-    """What is read; a damaged file is set aside and counts as absent, so that it is made again."""
+@contextlib.contextmanager
+def alone_in(results: Path) -> Iterator[None]:
+    """Hold a folder of results, so that one command at a time changes what is in it. RuntimeError
+    where another does.
+    """
     try:
-        return read(path)
-    except (ValueError, OSError) as error:
-        files.set_aside(path, printable(error))
-        return {}
+        with files.lock(results / "lock", 0):
+            yield
+    except Timeout:
+        raise RuntimeError(
+            f"another `make reproduce` is at work in {results}; wait for it, "
+            "or use another CURLNB_RESULTS"
+        ) from None
 
 
 def outcome(error: str, **known: Any) -> dict[str, Any]:
@@ -59,9 +67,13 @@ def files_of(results: Path, name: str) -> dict[str, str]:
     of runs, its tables and figures.
     """
     own = [results / "notebooks" / f"{name}.ipynb", list_of_runs(results, name)]
-    for folder in (results / "tables", results / "figures"):
-        own += sorted((folder / name).parent.glob(f"{glob.escape(Path(name).name)}-*"))
+    own += saved(results / "tables", name) + saved(results / "figures", name)
     return {p.relative_to(results).as_posix(): _digest_of(p) for p in own if p.is_file()}
+
+
+def saved(folder: Path, name: str) -> list[Path]:
+    """What a notebook saved in a folder of tables or figures."""
+    return sorted((folder / name).parent.glob(f"{glob.escape(Path(name).name)}-*"))
 
 
 def list_of_runs(results: Path, name: str) -> Path:

@@ -74,15 +74,15 @@ def judged(
         raise ValueError(
             f"{claim.id}: give differences, an interval or exact, and only one of them"
         )
-    row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS) | about(claim)
-    row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": one_line(note)}
+    row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS)
+    row |= {"id": claim.id, "verdict": NOT_RUN, "profile": profile, "note": one_line(note)}
     if not given:
         if not note or value is not None:
             raise ValueError(
                 f"{claim.id}: nothing measured: say in note= why it was not run; "
                 f"a value needs exact=, one of {', '.join(EXACT)}"
             )
-        return row | {"verdict": NOT_RUN}
+        return again(row, claim)
     if exact is not None and claim.sd is not None:
         raise ValueError(
             f"{claim.id} is measured over seeds: judge it by differences or an interval"
@@ -103,7 +103,7 @@ def judged(
     row |= {"data": data, "diagnostic": ", ".join(words), "cases": cases}
     if exact is not None:
         _check_exact(claim, exact, value)
-        return row | {"verdict": charitably(claim, exact), "value": value}
+        return again(row | {"verdict": exact, "value": value}, claim)
     if claim.data and not data:
         raise ValueError(
             f"{claim.id}: say in data= what it was measured on; "
@@ -114,13 +114,10 @@ def judged(
         if interval is None
         else _of_interval(claim.id, interval, n)
     )
-    decided = UNDECIDED
-    if not reason:
-        decided = by_interval(claim, numbers["low"], numbers["high"], numbers["n"])
-        if numbers["n"] < FEWEST_SEEDS:
-            reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
-    row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
-    return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
+    if not reason and numbers["n"] < FEWEST_SEEDS:
+        reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
+    notes = "; ".join(filter(None, (row["note"], reason)))
+    return again(row | numbers | {"verdict": UNDECIDED, "note": notes}, claim)
 
 
 def by_value(claim: Claim, value: float) -> str:
@@ -128,38 +125,27 @@ def by_value(claim: Claim, value: float) -> str:
     return HOLDS if claim.region[0] < value < claim.region[1] else FAILS
 
 
-def charitably(claim: Claim, exact: str) -> str:
-    """The verdict on a statement that was computed: one that fails is a note where the paper itself
-    settles it, and depends on the reading where it is true as it stands.
-    """
-    if exact == HOLDS or not claim.remark:
-        return exact
-    return READING if claim.readings else NOTE
-
-
-def by_interval(claim: Claim, low: float, high: float, n: int) -> str:
-    """The verdict on what was measured over n units, of which five are the fewest."""
-    return verdict(low, high, claim.region, claim.effect) if n >= FEWEST_SEEDS else UNDECIDED
-
-
 def again(row: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
-    """A row of the ledger judged again, from its numbers, by the claim as it stands now.
+    """A row of the ledger judged from its numbers by the claim as it stands.
 
     So a change of the rule or of a claim's region reaches committed rows without a notebook being
-    executed. A row without an interval or a value keeps its verdict.
+    executed. A row without an interval of five units or more, or without a value, keeps its
+    verdict. A statement that was computed and fails is a note where the paper itself settles it,
+    and depends on the reading where it is true as it stands.
     """
-    verdict, exact = row["verdict"], row["verdict"] in THEORY
+    decided, exact = row["verdict"], row["verdict"] in THEORY
     if exact:
         if claim.bounded:
-            verdict = by_value(claim, row["value"])
-        elif verdict in (READING, NOTE):
-            verdict = FAILS
-        verdict = charitably(claim, verdict)
-    elif verdict != NOT_RUN and pd.notna(row["low"]) and row["low"] < row["high"]:
-        verdict = by_interval(claim, row["low"], row["high"], row["n"])
-    measured = verdict != NOT_RUN and not exact
+            decided = by_value(claim, row["value"])
+        elif decided in (READING, NOTE):
+            decided = FAILS
+        if decided != HOLDS and claim.remark:
+            decided = READING if claim.readings else NOTE
+    elif pd.notna(row["low"]) and row["low"] < row["high"] and row["n"] >= FEWEST_SEEDS:
+        decided = verdict(row["low"], row["high"], claim.region, claim.effect)
+    measured = decided != NOT_RUN and not exact
     reach = scope(claim, row["data"], row["profile"]) if measured else NO_SCOPE
-    return {**row, **about(claim), "verdict": verdict, "scope": reach, "notebook": claim.notebook}
+    return {**row, **about(claim), "verdict": decided, "scope": reach, "notebook": claim.notebook}
 
 
 def scope(claim: Claim, data: str, profile: str) -> str:

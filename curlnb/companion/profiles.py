@@ -14,6 +14,7 @@
 TOML has no null: the text "None" stands for None.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,29 +33,18 @@ def file_of(notebook: Path) -> Path:
 
 def read(file: Path) -> tuple[dict[str, Values], Values]:
     """The settings by profile, and those of a dry run. ValueError, with the file, for one that is
-    damaged, a table that is no profile's, and a setting that one profile lacks.
+    missing or damaged, and a setting that one profile lacks.
     """
     try:
-        content = _with_none(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} holds no settings ({error})") from None
-    tables = {name for name in (*PROFILES, DRY) if isinstance(content.get(name), dict)}
-    shared = {name: value for name, value in content.items() if name not in tables}
-    profiles = {name: content[name] | shared for name in PROFILES if name in tables}
-    dry = content.get(DRY, {})
-    try:
+        text = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")))
+        shared = json.loads(text.replace('"None"', "null"))
+        tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
+        dry = tables.pop(DRY, {})
+        profiles = {name: own | shared for name, own in tables.items()}
         check(profiles, dry)
-    except ValueError as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return profiles, dry
-
-
-def _with_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_none(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_none(each) for each in value]
-    return None if value == "None" else value
 
 
 def check(profiles: Mapping[str, Values], dry: Values) -> None:
@@ -77,7 +67,8 @@ def changed(values: Values, change: Mapping[str, Any]) -> Values:
     one that is not among them.
     """
     if unknown := [name for name in change if name not in values]:
-        raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
+        known = ", ".join(values) or "none is in a file"
+        raise ValueError(f"there is no setting {unknown[0]!r} to change: {known}")
     return values | dict(change)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from curlnb.companion import ledger
+from curlnb.companion.formatting import printable
 from curlnb.runs import environment
 
 _NUMBER = r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?"
@@ -72,7 +73,7 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
     try:
         rows = [row for name in re.split(r"[;\s]+", names) for row in _rows(name)]
     except (ValueError, OSError) as error:
-        yield " ".join(str(error).splitlines())
+        yield printable(error)
         return
     ends = ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row)
     for token in numbers:

@@ -115,7 +115,7 @@ def _page(
         try:
             return get(path)
         except (OSError, ValueError, LookupError) as error:
-            why = " ".join(str(error).split())
+            why = formatting.printable(error)
             problems.append(f"{path.parent.name}/{path.name} cannot be read: {why}")
             return otherwise
 

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import Timeout
 
 from curlnb.companion import ledger, notebooks, report
 from curlnb.companion.finished import (
     PACKAGE,
+    Status,
+    alone_in,
     changed,
     files_of,
     inputs_of,
     list_of_runs,
     outcome,
     read_status,
-    unless_damaged,
 )
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
@@ -65,56 +65,37 @@ def reproduce(
     profile changed, or it reads the ledger and another is run; one that was interrupted goes on
     from its finished runs.
     """
-    paths = _with_profile(notebooks.find(selected), profile)
+    paths = notebooks.with_profile(notebooks.find(selected), profile)
     for path in paths if change else ():
         notebooks.check_change(path, profile, change or {})
     results = environment.results_root() / profile
-    results.mkdir(parents=True, exist_ok=True)
-    try:
-        with files.lock(results / "lock", 0), tempfile.TemporaryDirectory() as scratch:
-            files.clear_leftovers(results)
-            work = _Reproduction(profile, results, scratch, adopt, change or {})
-            return work.reproduce(paths, jobs)
-    except Timeout:
-        raise RuntimeError(
-            f"another `make reproduce` is at work in {results}; wait for it, "
-            "or use another CURLNB_RESULTS"
-        ) from None
-
-
-def _with_profile(paths: list[Path], profile: str) -> list[Path]:
-    """Those of the notebooks that have settings for the profile; the others are said to be left
-    out. ValueError for none.
-    """
-    kept = notebooks.with_profile(paths, profile)
-    if not kept:
-        names = ", ".join(map(name_of, paths))
-        raise ValueError(f"none of {names} has settings for the profile {profile}")
-    if len(kept) < len(paths):
-        many = f"{len(kept)} of {len(paths)} notebooks"
-        print(f"  {many} have settings for {profile}; the others are left out")
-    return kept
+    with alone_in(results), tempfile.TemporaryDirectory() as scratch:
+        files.clear_leftovers(results)
+        work = _Reproduction(profile, results, scratch, adopt, change or {})
+        return work.reproduce(paths, jobs)
 
 
 class _Job:
-    """A notebook at work in a process of its own, with its log and the lines of its progress."""
+    """A notebook at work in a process of its own, with its log and the lines of its progress.
 
-    def __init__(self, path: Path, results: Path) -> None:
-        self.path, self.name, self.start = path, name_of(path), time.monotonic()
-        self.output = results / "notebooks" / f"{self.name}.ipynb"
+    words: what `curlnb.companion.execute` takes behind the notebook and its executed copy.
+    """
+
+    def __init__(
+        self, path: Path, results: Path, words: list[str], variables: dict[str, str]
+    ) -> None:
+        self.name, self.start = name_of(path), time.monotonic()
+        output = results / "notebooks" / f"{self.name}.ipynb"
         self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
-        self.progress = self.log.with_suffix(".progress")
+        progress = self.log.with_suffix(".progress")
         runs = list_of_runs(results, self.name)
-        for file in (self.output, self.log, runs):
+        for file in (output, self.log, runs):
             file.parent.mkdir(parents=True, exist_ok=True)
         runs.unlink(missing_ok=True)
-        self.progress.write_text("")
-        self.lines = open(self.progress, encoding="utf-8", errors="replace")  # noqa: SIM115
-
-    def begin(self, profile: str, change: Mapping[str, Any], variables: dict[str, str]) -> None:
-        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(self.progress)}
-        line = [*PYTHON, "curlnb.companion.execute", str(self.path), str(self.output), profile]
-        line.append(json.dumps(dict(change)))
+        progress.write_text("")
+        self.lines = open(progress, encoding="utf-8", errors="replace")  # noqa: SIM115
+        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(progress)}
+        line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), *words]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -133,10 +114,10 @@ class _Job:
         """Why it failed; empty where it did not."""
         if self.process.returncode == 0:
             return ""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if lines and lines[-1].startswith("FAILED: "):
-            return printable(lines[-1].removeprefix("FAILED: "))
-        return f"its process ended with status {self.process.returncode}"
+        log = self.log.read_text(encoding="utf-8", errors="replace")
+        _, failed, why = f"\n{log}".rpartition("\nFAILED: ")
+        status = f"its process ended with status {self.process.returncode}"
+        return printable(why) if failed else status
 
 
 class _Reproduction:
@@ -147,7 +128,7 @@ class _Reproduction:
     ) -> None:
         self.profile, self.results, self.scratch = profile, results, scratch
         self.adopt, self.change = adopt, change
-        self.status = unless_damaged(read_status, results / "status.json")
+        self.status: Status = ledger.unless_damaged(read_status, results / "status.json", {})
         self.at_work: list[_Job] = []
         self.inputs: dict[str, str] = {}
 
@@ -165,7 +146,7 @@ class _Reproduction:
             for job in self.at_work:
                 job.kill()
         place = self.results / "provenance.json"
-        if todo or not unless_damaged(files.json_if_there, place):
+        if todo or not ledger.unless_damaged(files.json_if_there, place, {}):
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, environment.reference_folder(), page)
@@ -193,8 +174,9 @@ class _Reproduction:
             except (ValueError, OSError) as error:  # the others can run
                 self.status[name] = outcome(printable(error))
                 continue
-            wanted = {"state": "done", "inputs": self.inputs[name], "judged": judged.get(name, 0)}
-            same = wanted.items() <= before.items() and not self.adopt and not before["adopted"]
+            wanted = {"state": "done", "adopted": False, "inputs": self.inputs[name]}
+            wanted |= {"judged": judged.get(name, 0)}
+            same = wanted.items() <= before.items() and not self.adopt
             lost = changed(self.results, before["left"]) if same else []
             for piece in lost:
                 print(
@@ -213,14 +195,15 @@ class _Reproduction:
         reference = provenance.of_reference(self.profile) or provenance.of_reference("quick")
         seconds = reference.get("notebook_seconds", {})
         self.shown = time.monotonic()
+        words = [self.profile, json.dumps(dict(self.change))]
         for group, at_once in turns:
             waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
             share = max(1, environment.cores() // at_once)
             while waiting or self.at_work:
                 while waiting and len(self.at_work) < at_once:
-                    job = _Job(waiting.pop(), self.results)
-                    print(f"  {job.name}: started", flush=True)
-                    job.begin(self.profile, self.change, self.variables(share))
+                    path = waiting.pop()
+                    print(f"  {name_of(path)}: started", flush=True)
+                    job = _Job(path, self.results, words, self.variables(share))
                     self.at_work.append(job)
                 time.sleep(0.2)
                 for job in [*self.at_work]:

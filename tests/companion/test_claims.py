@@ -424,8 +424,8 @@ def test_a_notebook_hands_in_what_it_measured(book):
 @pytest.mark.parametrize(
     ("id", "says"),
     [
-        ("chuang2020/fig4", "has no 'chuang2020/fig4': did you mean chuang2020/fig4a"),
-        ("nonsense", "ids read paper/slug"),
+        ("chuang2020/fig4", "has no 'chuang2020/fig4'; the closest are chuang2020/fig4a"),
+        ("nonsense", "a claim of your own is 'mine/...'"),
         ("robinson2021/dd", "not for 2_dcl/5.1_figure4_images to judge: no machine holds it"),
         ("mine/x", "'mine/x' says nothing: give the claim in words"),
         ("chuang2020/s55", "chuang2020/s55 is judged twice"),
@@ -504,7 +504,7 @@ def test_pairs_are_matched_by_seed_whatever_the_order():
     ("runs", "says"),
     [
         (RUNS.drop(index=0), r"seeds of one arm only, 'hard' or 'biased': 2"),
-        (pd.concat([RUNS, RUNS.head(1)]), r"several runs with loss 'biased' and seed 2"),
+        (pd.concat([RUNS, RUNS.head(1)]), r"several rows of {'loss': 'biased'} have seed 2"),
         (RUNS[RUNS["loss"] == "hard"], "no run with loss 'biased': one of 'hard'"),
         (RUNS.drop(columns="knn"), "no column 'knn'"),
     ],
@@ -616,7 +616,7 @@ def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatc
     assert ledger.best("curlnb/vanish")["verdict"] == "reproduced"
     monkeypatch.setenv("CURLNB_REFERENCE", "1")
     assert ledger.best("curlnb/vanish")["verdict"] == "not run"
-    with refused("did you mean curlnb/vanish"):
+    with refused("the closest are curlnb/vanish"):
         ledger.best("curlnb/vanishes")
 
 

@@ -346,8 +346,8 @@ def command(capsys, *arguments: str) -> str:
 
 def test_notebooks_without_the_profile_are_left_out_and_none_at_all_is_refused(capsys):
     paths = notebooks.find()
-    assert reproduce._with_profile(paths, "quick") == paths
-    kept = reproduce._with_profile(paths, "night")
+    assert notebooks.with_profile(paths, "quick") == paths
+    kept = notebooks.with_profile(paths, "night")
     said = f"{len(kept)} of {len(paths)} notebooks have settings for night"
     assert said in capsys.readouterr().out
     said = command(capsys, "reproduce", "--profile=night", "notebooks/0_start_here.ipynb")
