@@ -70,45 +70,49 @@ def judged(
         value = float(value)
         exact = by_value(claim, value) if exact is None and claim.bounded else exact
     given = [part for part in (differences, interval, exact) if part is not None]
-    if len(given) > 1:
-        raise ValueError(
-            f"{claim.id}: give differences, an interval or exact, and only one of them"
-        )
+    over_seeds = bool(given) and exact is None
+    lacking = [name for name in claim.diagnostic if name not in (diagnostic or {})]
+    words, region = ", ".join(EXACT), formatting.region_text(claim.low, claim.high)
+    inside = value is not None and by_value(claim, value) == HOLDS
+    faults = {
+        "give differences, an interval or exact, and only one of them": len(given) > 1,
+        f"nothing measured: say in note= why; a value needs exact=, one of {words}": (
+            not given and (not note or value is not None)
+        ),
+        "it is measured over seeds: judge it by differences or an interval": (
+            exact is not None and claim.sd is not None
+        ),
+        f"it claims no region: judge it by exact=, one of {words}": (
+            over_seeds and not claim.bounded
+        ),
+        f"give diagnostic=, which excludes the trivial explanation: {', '.join(lacking)}": (
+            given and lacking
+        ),
+        f"exact={exact!r} is not one of {words}": exact not in (None, *EXACT),
+        f"value {value} is not finite: an exact claim needs the number that shows it": (
+            value is not None and not math.isfinite(value)
+        ),
+        f"exact={exact!r} with the value {value}, claimed {region}": (
+            exact and claim.bounded and (value is None or inside != (exact == HOLDS))
+        ),
+        f"say in data= what it was measured on; the paper's is {', '.join(claim.data)}": (
+            over_seeds and claim.data and not data
+        ),
+    }
+    for fault, true in faults.items():
+        if true:
+            raise ValueError(f"{claim.id}: {fault}")
     row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS)
-    row |= {"id": claim.id, "verdict": NOT_RUN, "profile": profile, "note": one_line(note)}
+    row |= {"id": claim.id, "verdict": NOT_RUN, "profile": profile, "note": " ".join(note.split())}
     if not given:
-        if not note or value is not None:
-            raise ValueError(
-                f"{claim.id}: nothing measured: say in note= why it was not run; "
-                f"a value needs exact=, one of {', '.join(EXACT)}"
-            )
         return again(row, claim)
-    if exact is not None and claim.sd is not None:
-        raise ValueError(
-            f"{claim.id} is measured over seeds: judge it by differences or an interval"
-        )
-    if exact is None and not claim.bounded:
-        raise ValueError(
-            f"{claim.id} claims no region: judge it by exact=, one of {', '.join(EXACT)}"
-        )
-    if lacking := [name for name in claim.diagnostic if name not in (diagnostic or {})]:
-        raise ValueError(
-            f"{claim.id} needs a diagnostic that excludes the trivial explanation: "
-            f"diagnostic={{{lacking[0]!r}: ...}}"
-        )
-    words = [
+    told = [
         f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
         for name, x in (diagnostic or {}).items()
     ]
-    row |= {"data": data, "diagnostic": ", ".join(words), "cases": cases}
+    row |= {"data": data, "diagnostic": ", ".join(told), "cases": cases}
     if exact is not None:
-        _check_exact(claim, exact, value)
         return again(row | {"verdict": exact, "value": value}, claim)
-    if claim.data and not data:
-        raise ValueError(
-            f"{claim.id}: say in data= what it was measured on; "
-            f"the paper's is {', '.join(claim.data)}"
-        )
     numbers, reason = (
         _of_differences(claim, differences)
         if interval is None
@@ -167,23 +171,6 @@ def about(claim: Claim) -> dict[str, Any]:
     return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
 
 
-def _check_exact(claim: Claim, exact: str, value: float | None) -> None:
-    """ValueError for a word that is no verdict, and a value that does not show it."""
-    if exact not in EXACT:
-        raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(EXACT)}")
-    if value is not None and not math.isfinite(value):
-        raise ValueError(
-            f"{claim.id}: value {value} is not finite: "
-            "an exact claim needs the number that shows it"
-        )
-    inside = value is not None and by_value(claim, value) == HOLDS
-    if claim.bounded and (value is None or inside != (exact == HOLDS)):
-        raise ValueError(
-            f"{claim.id}: exact={exact!r} with the value {value}, "
-            f"claimed {formatting.region_text(claim.low, claim.high)}"
-        )
-
-
 def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], str]:
     """The numbers of a row, and why they have no interval where they have none."""
     x = np.asarray(differences, dtype=np.float64)
@@ -217,7 +204,3 @@ def _of_interval(
         )
     numbers = {"mean": mean, "low": low, "high": high, "n": n}
     return numbers, "" if low < high else "the interval has no width"
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -131,15 +131,10 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"])
     )
     table = pd.DataFrame(ordered, columns=[*COLUMNS, *ABOUT], dtype=object)
-    for name in table:
-        if name in INTEGERS:
-            table[name] = pd.to_numeric(table[name]).astype("Int64")
-        elif name in FLOATS:
-            numbers = pd.to_numeric(table[name]).astype(float)
-            table[name] = numbers.map(lambda x: float(f"{x:.6g}"))
-        else:
-            table[name] = table[name].fillna("").astype(str)
-    return table
+    numbers = table[[*INTEGERS, *FLOATS]].apply(pd.to_numeric)
+    counts = numbers[[*INTEGERS]].astype("Int64")
+    rounded = numbers[[*FLOATS]].astype(float).map(lambda x: float(f"{x:.6g}"))
+    return table.fillna("").astype(str).assign(**counts, **rounded)
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -156,14 +151,14 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
     with FileLock(f"{path}.lock"):
         old = unless_damaged(read, path, frame([]))
         merged = frame(records(old[old["notebook"] != notebook]) + records(rows))
-        write_atomically(path, lambda file: write(merged, file, own=path.name == OWN_FILE))
+        write_atomically(path, lambda file: write(merged, file))
 
 
-def write(rows: pd.DataFrame, path: Path, *, own: bool = False) -> None:
-    """Write rows with the digest of each, which tells a number that was changed in the file from
+def write(rows: pd.DataFrame, path: Path) -> None:
+    """Write rows, a reader's own with their claims' words, and with the digest of each, which tells a number that was changed in the file from
     one that was measured.
     """
-    columns = [*COLUMNS, *ABOUT] if own else [*COLUMNS]
+    columns = [*COLUMNS, *ABOUT] if OWN in set(rows["paper"]) else [*COLUMNS]
     cells = _cells(io.StringIO(rows[columns].to_csv(index=False, float_format="%.6g")))
     cells.assign(**{DIGEST: _digests(cells)}).to_csv(path, index=False, lineterminator="\n")
 
@@ -186,18 +181,15 @@ def read(path: Path) -> pd.DataFrame:
         return frame([])
     try:
         cells = _cells(path)
-        columns = (*cells,)
-        if columns not in ((*COLUMNS, DIGEST), (*COLUMNS, *ABOUT, DIGEST)):
-            raise ValueError(f"its columns differ from a ledger's: {', '.join(columns)}")
         digests = cells.pop(DIGEST).tolist()
-        if damaged := [*cells["id"][digests != np.array(_digests(cells))]]:
-            raise ValueError(f"the row {damaged[0]} is cut or was changed")
+        if (*cells,) not in (COLUMNS, COLUMNS + ABOUT) or digests != _digests(cells):
+            raise ValueError("its columns or a row were changed")
         rows = records(cells)
         if "paper" not in cells:
             table = claims.table()
             rows = [row | about(table[row["id"]]) for row in rows if row["id"] in table]
         return frame(rows)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         said = formatting.printable(error)
         raise ValueError(f"{path} is no ledger of this version ({said})") from None
 

@@ -40,15 +40,13 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
     """
     root = (environment.home() / "notebooks").resolve()
     found: set[Path] = set()
-    for name in selected:
+    for name in [*selected] or [str(root)]:
         path = (environment.home() / name).resolve()
         path = path if path.exists() else Path(name).resolve()
         files = [path] if path.suffix == ".ipynb" else _below(path)
         if not files or not path.exists() or not path.is_relative_to(root):
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
-    if not (found := found or set(_below(root))):
-        raise ValueError(f"no notebook below {root}: CURLNB_HOME must name a checkout")
     return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
 
 
@@ -131,16 +129,6 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
     """A notebook's settings by profile, from the file beside it; none where there is no file."""
     file = profiles.file_of(path)
     return profiles.read(file)[0] if file.exists() else {}
-
-
-def check_change(path: Path, profile: str, change: Mapping[str, Any]) -> None:
-    """ValueError, with the settings' names, where the notebook has no setting of a name in `change`
-    or none in a file: settings in a cell are changed by hand.
-    """
-    try:
-        profiles.changed(settings_of(path).get(profile, {}), change)
-    except ValueError as error:
-        raise ValueError(f"{name_of(path)}: {error}") from None
 
 
 def digest_of_settings(values: Mapping[str, Any]) -> str:

@@ -81,8 +81,7 @@ def parse(text: str) -> Values:
     try:
         change = yaml.safe_load(f"{{{text}}}")
     except yaml.YAMLError:
-        change = None
-    named = isinstance(change, dict) and all(isinstance(name, str) for name in change)
-    if not named or None in change.values():
+        change = {text: None}
+    if None in change.values():
         raise ValueError(f"the change {text!r} is not of the form 'epochs: 12, batch: 64'")
     return change

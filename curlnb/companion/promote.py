@@ -14,7 +14,6 @@ from curlnb.companion.finished import (
     changed,
     inputs_of,
     list_of_runs,
-    read_status,
     saved,
 )
 from curlnb.companion.notebooks import name_of
@@ -50,8 +49,6 @@ def renew(profile: str, selected: Sequence[str]) -> str:
     what came before it is renewed.
     """
     paths, said = notebooks.with_profile(notebooks.find(selected), profile), []
-    if profile == "quick" and not folder(profile).exists():
-        raise ValueError("no reference is committed yet: run `make reproduce reference` first")
     for last in (False, True):
         if group := [path for path in paths if notebooks.needs(path).last == last]:
             if failed := reproduce(profile, [str(path) for path in group], adopt=True):
@@ -74,77 +71,75 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     """
     results, target = environment.results_root() / profile, folder(profile)
     with alone_in(results):
-        return _promote(profile, results, target, renewed)
-
-
-def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path]) -> str:
-    status = read_status(results / "status.json")
-    candidates = notebooks.with_profile(notebooks.find(), profile)
-    problems = {
-        path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))
-        for path in renewed or candidates
-    }
-    books = [path for path, problem in problems.items() if not problem]
-    left_out = [problem for problem in problems.values() if problem]
-    if left_out and (renewed or profile == "quick" or not books):
-        raise ValueError(f"{left_out[0]}: run `make reproduce PROFILE={profile}` first")
-    names = [name_of(path) for path in books]
-    lists = [list_of_runs(results, name) for name in names]
-    used = {line for file in lists if file.exists() for line in file.read_text().split()}
-    paths = [results / "runs" / key / "run.json" for key in sorted(used)]
-    found = [*filter(None, map(files.read_sealed, paths))]
-    if not renewed and (absent := [path for path in paths if not path.exists()]):
-        raise ValueError(
-            f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
-            f"`make reproduce PROFILE={profile}` again"
-        )
-    with tempfile.TemporaryDirectory(dir=results) as scratch:
-        fresh = Path(scratch)
-        (fresh / "tables").mkdir()
-        claims = ledger.read(results / ledger.FILE)
-        # settings that were changed are the committed ones now
-        judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
-        ledger.write(judged, fresh / ledger.FILE)
-        about = read_json(results / "provenance.json")
-        seconds = {name: status[name]["longest"] for name in names}
-        if renewed and (target / "provenance.json").exists():
-            before = read_json(target / "provenance.json")
-            own = {name: about[name] for name in ("date", "commit", "machine")}
-            about = before | {"judged": before.get("judged", {}) | own}
-            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
-        settings = {
-            name_of(path): notebooks.digest_of_settings(values[profile])
-            for path in books
-            if (values := notebooks.settings_of(path))
+        status = files.json_if_there(results / "status.json")
+        candidates = notebooks.with_profile(notebooks.find(), profile)
+        problems = {
+            path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))
+            for path in renewed or candidates
         }
-        about |= {"notebook_seconds": seconds, "settings": settings}
-        write_json(fresh / "provenance.json", about)
-        _copy_tables(results, fresh, names)
-        write_runs(found, fresh / "runs")
-        others = [name for name in map(name_of, candidates) if name not in names]
-        if (others or renewed) and target.exists():
-            _keep_others(target, fresh, others)
-        for measured in results.glob("bench*.csv"):
-            shutil.copy(measured, fresh / measured.name)
-        target.mkdir(parents=True, exist_ok=True)
-        for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
-            shutil.rmtree(target / piece.name, ignore_errors=True)
-            shutil.move(piece, target / piece.name)
-    # what was read before is no longer what stands there; the next promotion would lose the
-    # difference
-    read_reference.cache_clear()
-    for name, path in zip(names, books, strict=True) if profile == "quick" else ():
-        write_executed(results / "notebooks" / f"{name}.ipynb", path)
-    rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
-    if renewed:
+        books = [path for path, problem in problems.items() if not problem]
+        left_out = [problem for problem in problems.values() if problem]
+        if left_out and (renewed or profile == "quick" or not books):
+            raise ValueError(f"{left_out[0]}: run `make reproduce PROFILE={profile}` first")
+        names = [name_of(path) for path in books]
+        lists = [list_of_runs(results, name) for name in names]
+        used = {line for file in lists if file.exists() for line in file.read_text().split()}
+        paths = [results / "runs" / key / "run.json" for key in sorted(used)]
+        found = [*filter(None, map(files.read_sealed, paths))]
+        if not renewed and (absent := [path for path in paths if not path.exists()]):
+            raise ValueError(
+                f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
+                f"`make reproduce PROFILE={profile}` again"
+            )
+        with tempfile.TemporaryDirectory(dir=results) as scratch:
+            fresh = Path(scratch)
+            (fresh / "tables").mkdir()
+            claims = ledger.read(results / ledger.FILE)
+            # settings that were changed are the committed ones now
+            judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
+            ledger.write(judged, fresh / ledger.FILE)
+            about = read_json(results / "provenance.json")
+            seconds = {name: status[name]["longest"] for name in names}
+            if renewed and (target / "provenance.json").exists():
+                before = read_json(target / "provenance.json")
+                own = {name: about[name] for name in ("date", "commit", "machine")}
+                about = before | {"judged": before.get("judged", {}) | own}
+                seconds |= {
+                    name: x for name, x in before["notebook_seconds"].items() if name in names
+                }
+            settings = {
+                name_of(path): notebooks.digest_of_settings(values[profile])
+                for path in books
+                if (values := notebooks.settings_of(path))
+            }
+            about |= {"notebook_seconds": seconds, "settings": settings}
+            write_json(fresh / "provenance.json", about)
+            _copy_tables(results, fresh, names)
+            write_runs(found, fresh / "runs")
+            others = [name for name in map(name_of, candidates) if name not in names]
+            if (others or renewed) and target.exists():
+                _keep_others(target, fresh, others)
+            for measured in results.glob("bench*.csv"):
+                shutil.copy(measured, fresh / measured.name)
+            target.mkdir(parents=True, exist_ok=True)
+            for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
+                shutil.rmtree(target / piece.name, ignore_errors=True)
+                shutil.move(piece, target / piece.name)
+        # what was read before is no longer what stands there; the next promotion would lose the
+        # difference
+        read_reference.cache_clear()
+        for name, path in zip(names, books, strict=True) if profile == "quick" else ():
+            write_executed(results / "notebooks" / f"{name}.ipynb", path)
+        rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
+        if renewed:
+            return (
+                f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} "
+                "runs were added or computed again"
+            )
         return (
-            f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} "
-            "runs were added or computed again"
+            f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, "
+            f"in {target}{rest}"
         )
-    return (
-        f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, "
-        f"in {target}{rest}"
-    )
 
 
 def _unfinished(

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
-
-import pandas as pd
+from urllib.parse import parse_qsl
 
 from curlnb.companion import ledger
 from curlnb.companion.formatting import printable
+from curlnb.companion.notebook import committed
 from curlnb.runs import environment
 
 _NUMBER = r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?"
@@ -92,7 +92,7 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
 
 def _rounds_to(value: object, text: str) -> bool:
     """Whether a number, sign and all, rounds to the text."""
-    if not isinstance(value, int | float) or pd.isna(value):
+    if not isinstance(value, int | float):
         return False
     plain = text.replace(",", "").replace("\N{MINUS SIGN}", "-")
     digits = len(plain.partition(".")[2])
@@ -115,11 +115,9 @@ def _rows(name: str) -> list[Row]:
     profile, colon, id = name.rpartition(":")
     if not colon and name.split("/")[0] in ledger.PROFILES:
         return _of_table(name)
-    found = _evidence(profile).get(id)
-    if found is None:
-        where = f"the {profile} ledger" if profile else "the committed ledgers"
-        raise ValueError(f"{id!r} is no row of {where}")
-    return [found]
+    if id not in _evidence(profile):
+        raise ValueError(f"{name!r} is no row of the committed ledgers")
+    return [_evidence(profile)[id]]
 
 
 @cache
@@ -135,13 +133,11 @@ def _evidence(profile: str) -> dict[str, Row]:
 def _of_table(name: str) -> list[Row]:
     """Rows of results/reference/<profile>/tables, filtered by equality of columns."""
     path, _, filters = name.partition("?")
-    profile, _, within = path.partition("/")
-    table = pd.read_csv(environment.reference_folder() / profile / "tables" / f"{within}.csv")
-    for condition in filter(None, filters.split("&")):
-        column, _, wanted = condition.partition("=")
+    table = committed(path)
+    for column, wanted in parse_qsl(filters):
         if column not in table:
             raise ValueError(f"{path} has no column {column!r}: {', '.join(map(str, table))}")
-        table = table[table[column].astype(str) == wanted.replace("+", " ")]
+        table = table[table[column].astype(str) == wanted]
     if table.empty:
         raise ValueError(f"{name!r} selects no row")
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    return ledger.records(table)

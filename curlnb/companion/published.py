@@ -67,12 +67,8 @@ def value(*given: str | None, **filters: str | None) -> float:
     """
     rows = published(*given, **filters)
     if len(rows) > 1:
-        choices = [
-            f"{column} is one of {', '.join(map(repr, rows[column].unique()))}"
-            for column in _KEYS
-            if rows[column].nunique() > 1
-        ]
-        raise ValueError(f"{len(rows)} published values, not one: {'; '.join(choices)}")
+        several = [column for column in _KEYS if rows[column].nunique() > 1]
+        raise ValueError(f"{len(rows)} published values, which differ in {', '.join(several)}")
     row = rows.iloc[0]
     if pd.isna(row["value"]):
         raise ValueError(

@@ -8,18 +8,16 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, notebooks, typeset
-from curlnb.companion.finished import read_status
 from curlnb.companion.formatting import MARKS
 from curlnb.runs.files import json_if_there, write_atomically
 
-T = TypeVar("T")
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",
     "chuang2020": "Chuang et al. 2020 (DCL)",
@@ -111,7 +109,7 @@ def _page(
     """Everything the template needs; links are relative to the folder `base`."""
     problems: list[str] = []
 
-    def read(path: Path, get: Callable[[Path], T], otherwise: T) -> T:
+    def read(path: Path, get: Callable[[Path], Any], otherwise: Any) -> Any:
         try:
             return get(path)
         except (OSError, ValueError, LookupError) as error:
@@ -145,7 +143,7 @@ def _page(
         rows, judged = ledger.records(best) + ledger.records(own), here["notebook"]
         for title, side in {"This run": here, "Reference": committed[results.name]}.items():
             sides[title] = {row["id"]: row for row in ledger.records(side)}
-        status = read(results / "status.json", read_status, {})
+        status = notes(results / "status.json")
         about = {"This run": notes(results / "provenance.json")} | about
     counted = judged.value_counts().to_dict()
     shown = [

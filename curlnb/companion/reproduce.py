@@ -4,7 +4,6 @@ What stands in results/<profile>: status.json (what became of each notebook), no
 executed copies), tables/, figures/, claims.csv, runs/, logs/, provenance.json and report.html.
 """
 
-import contextlib
 import datetime
 import json
 import math
@@ -15,12 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from curlnb.companion import ledger, notebooks, report
+from curlnb.companion import ledger, notebooks, profiles, report
 from curlnb.companion.finished import (
     PACKAGE,
     Status,
@@ -29,8 +27,6 @@ from curlnb.companion.finished import (
     files_of,
     inputs_of,
     list_of_runs,
-    outcome,
-    read_status,
 )
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
@@ -67,16 +63,18 @@ def reproduce(
     """
     paths = notebooks.with_profile(notebooks.find(selected), profile)
     for path in paths if change else ():
-        notebooks.check_change(path, profile, change or {})
+        profiles.changed(notebooks.settings_of(path).get(profile, {}), change or {})
     results = environment.results_root() / profile
     with alone_in(results), tempfile.TemporaryDirectory() as scratch:
         files.clear_leftovers(results)
-        work = _Reproduction(profile, results, scratch, adopt, change or {})
+        status = ledger.unless_damaged(files.json_if_there, results / "status.json", {})
+        work = _Reproduction(profile, results, scratch, adopt, change or {}, status)
         return work.reproduce(paths, jobs)
 
 
 class _Job:
-    """A notebook at work in a process of its own, with its log and the lines of its progress.
+    """A notebook at work in a process of its own, which ends soon after this one does, with its log
+    and the lines of its progress.
 
     words: what `curlnb.companion.execute` takes behind the notebook and its executed copy.
     """
@@ -101,15 +99,6 @@ class _Job:
                 line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def kill(self) -> None:
-        """End it with its kernel and its workers."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self.process.pid)
-            for each in (*own.children(recursive=True), own):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-        self.process.wait()
-
     def error(self) -> str:
         """Why it failed; empty where it did not."""
         if self.process.returncode == 0:
@@ -120,17 +109,18 @@ class _Job:
         return printable(why) if failed else status
 
 
+@dataclass
 class _Reproduction:
     """Notebooks at work, what became of them, and what is said of the whole."""
 
-    def __init__(
-        self, profile: str, results: Path, scratch: str, adopt: bool, change: Mapping[str, Any]
-    ) -> None:
-        self.profile, self.results, self.scratch = profile, results, scratch
-        self.adopt, self.change = adopt, change
-        self.status: Status = ledger.unless_damaged(read_status, results / "status.json", {})
-        self.at_work: list[_Job] = []
-        self.inputs: dict[str, str] = {}
+    profile: str
+    results: Path
+    scratch: str
+    adopt: bool
+    change: Mapping[str, Any]
+    status: Status
+    at_work: list[_Job] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
 
     def reproduce(self, paths: list[Path], jobs: int | None) -> int:
         """What `reproduce` does, and returns."""
@@ -140,11 +130,7 @@ class _Reproduction:
             print(
                 f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)"
             )
-        try:
-            self.run(_turns(todo, jobs), len(finished), len(paths))
-        finally:
-            for job in self.at_work:
-                job.kill()
+        self.run(_turns(todo, jobs), len(finished), len(paths))
         place = self.results / "provenance.json"
         if todo or not ledger.unless_damaged(files.json_if_there, place, {}):
             write_json(place, self.provenance())
@@ -172,7 +158,7 @@ class _Reproduction:
                 needs = notebooks.needs(path)
                 self.inputs[name] = inputs_of(path, self.profile, self.change)
             except (ValueError, OSError) as error:  # the others can run
-                self.status[name] = outcome(printable(error))
+                self.status[name] = {"state": "failed", "error": printable(error), "log": ""}
                 continue
             wanted = {"state": "done", "adopted": False, "inputs": self.inputs[name]}
             wanted |= {"judged": judged.get(name, 0)}
@@ -194,7 +180,6 @@ class _Reproduction:
         self.done, self.total = done, total
         reference = provenance.of_reference(self.profile) or provenance.of_reference("quick")
         seconds = reference.get("notebook_seconds", {})
-        self.shown = time.monotonic()
         words = [self.profile, json.dumps(dict(self.change))]
         for group, at_once in turns:
             waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
@@ -208,8 +193,6 @@ class _Reproduction:
                 time.sleep(0.2)
                 for job in [*self.at_work]:
                     self.look(job, share)
-                if time.monotonic() - self.shown >= 60:
-                    self.show()
 
     def variables(self, share: int) -> dict[str, str]:
         """The environment of a kernel with a share of the cores: the project's own Python, package
@@ -240,25 +223,25 @@ class _Reproduction:
         error = job.error()
         seconds = round(time.monotonic() - job.start, 1)
         longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
-        self.status[job.name] = outcome(
-            error,
-            seconds=seconds,
-            longest=longest,  # which trained its runs; later ones found them
-            cores=share,
-            log=str(job.log.relative_to(self.results)),
-            inputs=self.inputs[job.name],
-            judged=int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
-            left=files_of(self.results, job.name),
-            adopted=self.adopt,
-        )
+        self.status[job.name] = {
+            "state": "failed" if error else "done",
+            "error": error,
+            "seconds": seconds,
+            "longest": longest,  # which trained its runs; later ones found them
+            "cores": share,
+            "log": str(job.log.relative_to(self.results)),
+            "inputs": self.inputs[job.name],
+            "judged": int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
+            "left": files_of(self.results, job.name),
+            "adopted": self.adopt,
+        }
         write_json(self.results / "status.json", self.status)
         self.done += not error
         print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
         self.show()
 
     def show(self) -> None:
-        """How much of the whole is done; once a minute, and where a notebook ends."""
-        self.shown = time.monotonic()
+        """How much of the whole is done."""
         keys: set[str] = set()
         for path in (self.results / "runs" / "used").glob("*.txt"):
             keys.update(path.read_text(errors="replace").split())
@@ -269,16 +252,19 @@ class _Reproduction:
 
     def provenance(self) -> dict[str, Any]:
         """What these results were made with."""
+        cores = environment.cores()
+        done = [state for state in self.status.values() if state["state"] == "done"]
         return {
             "profile": self.profile,
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": provenance.commit(),
             "device": str(default_device()),
-            "cores": environment.cores(),
+            "cores": cores,
             "machine": {name: value for name, value in provenance.machine().items() if value},
             "python": platform.python_version(),
-            "notebooks": sum(state["state"] == "done" for state in self.status.values()),
-            "total_seconds": round(machine_seconds(self.status), 1),
+            "notebooks": len(done),
+            # one on half of the cores counts half
+            "total_seconds": round(sum(x["seconds"] * x["cores"] for x in done) / cores, 1),
         }
 
 
@@ -295,12 +281,3 @@ def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple
     at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
     pairs = zip(groups, at_once, strict=True)
     return [(group, min(most, len(group))) for group, most in pairs if group]
-
-
-def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
-    """The seconds that the finished notebooks took of the whole machine: one on half of its cores
-    counts half.
-    """
-    cores = environment.cores()
-    done = (state for state in states.values() if state["state"] == "done")
-    return sum(state["seconds"] * state["cores"] / cores for state in done)

@@ -574,7 +574,8 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
         return {"knn": 0.5 + changed / 1024}
 
     monkeypatch.setattr(reference, "records", lambda profile: own)
-    monkeypatch.setattr(reference, "stale", lambda profile: {"a.b": "", "c.d": ""})
+    stale = {"a.b": "", "c.d": ""}
+    monkeypatch.setattr(reference, "stale", lambda profile: stale)
     monkeypatch.setattr(
         reference, "former_code", lambda path, *_: contextlib.nullcontext(("commit", tmp_path))
     )
@@ -584,4 +585,5 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     with pytest.raises(ValueError, match=said):
         restamp.restamp("quick")
     assert renewed == [("a.b", own[:2])]
-    assert restamp.restamp("quick", ["a.b"]) == "1 stale experiments renewed"
+    del stale["c.d"]
+    assert restamp.restamp("quick") == "1 stale experiments renewed"
