@@ -183,10 +183,10 @@ def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
-    results, references = environment.results_root() / profile, environment.reference_folder()
-    if results.exists():
-        return report.write_report(results, references, results / "report.html")
-    return report.write_report(None, references, environment.results_root() / "reference.html")
+    root, references = environment.results_root(), environment.reference_folder()
+    if (root / profile).exists():
+        return report.write_report(root / profile, references, root / profile / "report.html")
+    return report.write_report(None, references, root / "reference.html")
 
 
 def _data(profile: str, folder: Path | None) -> None:

@@ -64,17 +64,17 @@ def _digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
-def inputs_of(path: Path, profile: str, change: Mapping[str, Any] | None = None) -> str:
+def inputs_of(path: Path, profile: str, change: Mapping[str, Any] = {}) -> str:
     """Digest of what a notebook's outputs follow from: its cells and settings, the package's files,
     the lock, the data's checksums, the committed tables that it shows, the machine, the profile.
     """
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     shown = ("gpu", *ledger.better_than(profile))  # their references stand beside this profile's
     home, reference = environment.home(), environment.reference_folder()
-    around = [home / "requirements.lock", *(home / "data").glob("*.json"), *PACKAGE.rglob("*.py")]
-    for folder in (PACKAGE / "companion", *(reference / name for name in shown)):
-        around += [f for f in folder.rglob("*") if f.suffix in (".csv", ".html", ".toml")]
+    around = [home / "requirements.lock", *(home / "data").glob("*.json")]
+    for folder in (PACKAGE, *(reference / name for name in shown)):
+        around += [f for f in folder.rglob("*") if f.suffix in (".csv", ".html", ".py", ".toml")]
     known = [_digest_of(file) for file in (profiles.file_of(path), *sorted(around))]
     machine = [provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", "")]
-    text = json.dumps([cells, known, machine, profile, change or {}])
+    text = json.dumps([cells, known, machine, profile, dict(change)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -75,17 +75,15 @@ class ClaimsTable:
         """
         lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row in self.rows[:LINES])
         many = f"{len(self.rows)} claims" if len(self.rows) != 1 else "The claim"
-        return (
-            f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
-            f"claimed and what was measured</summary>{self._table()}</details>"
-        )
-
-    def _table(self) -> str:
         rows = [self._cells(row) for row in self.rows]
         names = rows[0] if rows else ()
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
         body = "".join(f"<tr>{''.join(map(_html, row.values()))}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return (
+            f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
+            f"claimed and what was measured</summary><table><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table></details>"
+        )
 
     def _cells(self, row: Row) -> dict[str, tuple[str, str]]:
         """By heading, the bold and the plain part of a cell."""

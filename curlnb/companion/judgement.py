@@ -48,7 +48,7 @@ def judged(
     value: float | None = None,
     cases: int | None = None,
     data: str = "",
-    diagnostic: Mapping[str, float | str] | None = None,
+    diagnostic: Mapping[str, float | str] = {},
     note: str = "",
     profile: str = "",
 ) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def judged(
         exact = by_value(claim, value) if exact is None and claim.bounded else exact
     given = [part for part in (differences, interval, exact) if part is not None]
     over_seeds = bool(given) and exact is None
-    lacking = [name for name in claim.diagnostic if name not in (diagnostic or {})]
+    lacking = [name for name in claim.diagnostic if name not in diagnostic]
     words, region = ", ".join(EXACT), formatting.region_text(claim.low, claim.high)
     inside = value is not None and by_value(claim, value) == HOLDS
     faults = {
@@ -108,7 +108,7 @@ def judged(
         return again(row, claim)
     told = [
         f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
-        for name, x in (diagnostic or {}).items()
+        for name, x in diagnostic.items()
     ]
     row |= {"data": data, "diagnostic": ", ".join(told), "cases": cases}
     if exact is not None:

@@ -43,15 +43,12 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
     for name in [*selected] or [str(root)]:
         path = (environment.home() / name).resolve()
         path = path if path.exists() else Path(name).resolve()
-        files = [path] if path.suffix == ".ipynb" else _below(path)
+        below = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
+        files = [path] if path.suffix == ".ipynb" else below
         if not files or not path.exists() or not path.is_relative_to(root):
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
     return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
-
-
-def _below(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in file.parts]
 
 
 def _natural(text: str) -> list[Any]:

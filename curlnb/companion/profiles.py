@@ -41,25 +41,20 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
         tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
         dry = tables.pop(DRY, {})
         profiles = {name: own | shared for name, own in tables.items()}
-        check(profiles, dry)
+        check(profiles)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return profiles, dry
 
 
-def check(profiles: Mapping[str, Values], dry: Values) -> None:
-    """ValueError for a setting that one profile lacks, or that only a dry run has."""
+def check(profiles: Mapping[str, Values]) -> None:
+    """ValueError for a setting that one profile lacks."""
     every = {name for values in profiles.values() for name in values}
     for profile, values in profiles.items():
         if lacking := every - set(values):
             raise ValueError(
                 f"profile {profile!r} lacks the setting {min(lacking)!r} that another profile has"
             )
-    if unknown := set(dry) - every:
-        raise ValueError(
-            f"dry has the setting {min(unknown)!r} that no profile has; "
-            f"they have {', '.join(next(iter(profiles.values()), {}))}"
-        )
 
 
 def changed(values: Values, change: Mapping[str, Any]) -> Values:

@@ -131,14 +131,9 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
         for name, path in zip(names, books, strict=True) if profile == "quick" else ():
             write_executed(results / "notebooks" / f"{name}.ipynb", path)
         rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
-        if renewed:
-            return (
-                f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} "
-                "runs were added or computed again"
-            )
         return (
-            f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, "
-            f"in {target}{rest}"
+            f"{', '.join(names)}: in the {profile} reference now, with {len(found)} runs that were "
+            f"computed here{rest}"
         )
 
 

@@ -77,15 +77,11 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
         return
     ends = ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row)
     for token in numbers:
-        low, high, said = token["low"], token["high"], token["accuracy"]
-        if low and not any(_holds_interval(row, low, high) for row in rows):
-            yield f"{token[0]} is not in {names}, which has {ends or 'none'}"
-        if said and not any(_rounds_to(x, said) for row in rows for x in row.values()):
-            yield f"{said} is not in {names}"
-    intervals = [token for token in numbers if token["low"]]
+        if not token["decimal"] and not any(_holds(row, token) for row in rows):
+            yield f"{token[0]} is not in {names}, which has {ends or 'no interval'}"
     before = [token["accuracy"] or token["decimal"] for token in numbers if not token["low"]]
     for row in rows:
-        shown = any(_holds_interval(row, token["low"], token["high"]) for token in intervals)
+        shown = any(_holds(row, token) for token in numbers if token["low"])
         if shown and "mean" in row and not any(_rounds_to(row["mean"], x) for x in before):
             yield f"the mean {row['mean']:g} of {row['id']} does not stand before its interval"
 
@@ -101,10 +97,12 @@ def _rounds_to(value: object, text: str) -> bool:
     return near and signed
 
 
-def _holds_interval(row: Row, low: str, high: str) -> bool:
-    if "low" in row:
-        return _rounds_to(row["low"], low) and _rounds_to(row["high"], high)
-    return all(any(_rounds_to(x, end) for x in row.values()) for end in (low, high))
+def _holds(row: Row, token: re.Match[str]) -> bool:
+    """Whether a row has an accuracy, or an interval as its own if it has one."""
+    if token["low"] and "low" in row:
+        return _rounds_to(row["low"], token["low"]) and _rounds_to(row["high"], token["high"])
+    texts = filter(None, (token["low"], token["high"], token["accuracy"]))
+    return all(any(_rounds_to(x, text) for x in row.values()) for text in texts)
 
 
 # --- the rows

@@ -47,7 +47,7 @@ def reproduce(
     *,
     jobs: int | None = None,
     adopt: bool = False,
-    change: Mapping[str, Any] | None = None,
+    change: Mapping[str, Any] = {},
 ) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
@@ -63,12 +63,12 @@ def reproduce(
     """
     paths = notebooks.with_profile(notebooks.find(selected), profile)
     for path in paths if change else ():
-        profiles.changed(notebooks.settings_of(path).get(profile, {}), change or {})
+        profiles.changed(notebooks.settings_of(path).get(profile, {}), change)
     results = environment.results_root() / profile
     with alone_in(results), tempfile.TemporaryDirectory() as scratch:
         files.clear_leftovers(results)
         status = ledger.unless_damaged(files.json_if_there, results / "status.json", {})
-        work = _Reproduction(profile, results, scratch, adopt, change or {}, status)
+        work = _Reproduction(profile, results, scratch, adopt, change, status)
         return work.reproduce(paths, jobs)
 
 
@@ -238,17 +238,7 @@ class _Reproduction:
         write_json(self.results / "status.json", self.status)
         self.done += not error
         print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
-        self.show()
-
-    def show(self) -> None:
-        """How much of the whole is done."""
-        keys: set[str] = set()
-        for path in (self.results / "runs" / "used").glob("*.txt"):
-            keys.update(path.read_text(errors="replace").split())
-        finished = sum((self.results / "runs" / key / "run.json").exists() for key in keys)
-        parts = [f"whole: {self.done} of {self.total} notebooks"]
-        parts += [f"{finished} of {len(keys)} runs so far"] if keys else []
-        print(", ".join(parts), flush=True)
+        print(f"whole: {self.done} of {self.total} notebooks", flush=True)
 
     def provenance(self) -> dict[str, Any]:
         """What these results were made with."""
@@ -276,8 +266,8 @@ def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple
     alone_on_gpu = jobs is None and default_device().type != "cpu"
     groups: list[list[Path]] = [[], [], [], []]
     for path, needs in todo.items():
-        turn = 1 if alone_on_gpu and needs.trains else 0
-        groups[3 if needs.last else 2 if needs.alone else turn].append(path)
+        turn = 3 if needs.last else 2 if needs.alone else int(alone_on_gpu and needs.trains)
+        groups[turn].append(path)
     at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
     pairs = zip(groups, at_once, strict=True)
     return [(group, min(most, len(group))) for group, most in pairs if group]
