@@ -4,7 +4,6 @@ PROFILE ?= quick
 NOTEBOOKS ?=
 JOBS ?=
 CHANGE ?=
-EXPERIMENTS ?=
 
 BIN = .venv/bin
 CPU = $(if $(CURLNB_TORCH_BACKEND),--torch-backend $(CURLNB_TORCH_BACKEND))
@@ -68,8 +67,7 @@ reference: setup     ## make a finished reproduction the reference, or judge NOT
 	@$(RUN) reference --profile $(PROFILE) $(NOTEBOOKS)
 
 restamp: setup       ## after a pure refactoring: renew the digests of what kept its bits
-	@$(RUN) reference --profile $(PROFILE) --restamp \
-		$(if $(EXPERIMENTS),--experiments $(EXPERIMENTS))
+	@$(RUN) reference --profile $(PROFILE) --restamp
 
 UV_LOCK = $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--python-version 3.11 --no-header

@@ -18,7 +18,7 @@ from curlnb import __version__, extras
 try:
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
     from curlnb.companion.formatting import printable
-    from curlnb.companion.ledger import PROFILES
+    from curlnb.companion.profiles import PROFILES
     from curlnb.companion.why import why
     from curlnb.data import datasets
     from curlnb.runs import devices, environment, provenance
@@ -49,7 +49,7 @@ def _parser() -> _Parser:
     def command(name: str, summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary)
         if name != "doctor":
-            added.add_argument("--profile", choices=PROFILES[::-1], default="quick")
+            added.add_argument("--profile", choices=PROFILES, default="quick")
         return added
 
     command(
@@ -100,13 +100,6 @@ def _parser() -> _Parser:
         action="store_true",
         help="add the finished runs of the results folder, executing no notebook",
     )
-    kept.add_argument(
-        "--experiments",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="restamp these alone, for example images.simclr",
-    )
     return parser
 
 
@@ -156,7 +149,7 @@ def _do(given: argparse.Namespace) -> int:
         case "doctor":
             print(doctor())
         case "data":
-            return _data(given.profile, given.folder)
+            _data(given.profile, given.folder)
         case "run":
             run(given.experiment, given.parameters, given.profile)
         case "why":
@@ -180,7 +173,7 @@ def _reference(given: argparse.Namespace) -> str:
     if given.add_runs:
         return promote.add_runs(given.profile)
     if given.restamp:
-        return restamp.restamp(given.profile, given.experiments)
+        return restamp.restamp(given.profile)
     if given.notebooks:
         return promote.renew(given.profile, given.notebooks)
     return promote.promote(given.profile)
@@ -190,29 +183,22 @@ def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
-    results, references = environment.results_root() / profile, environment.reference_folder()
-    if results.exists():
-        return report.write_report(results, references, results / "report.html")
-    return report.write_report(None, references, environment.results_root() / "reference.html")
+    root, references = environment.results_root(), environment.reference_folder()
+    if (root / profile).exists():
+        return report.write_report(root / profile, references, root / profile / "report.html")
+    return report.write_report(None, references, root / "reference.html")
 
 
-def _data(profile: str, folder: Path | None) -> int:
+def _data(profile: str, folder: Path | None) -> None:
     """Fetch what the notebooks name at a profile, or read all sets whose official files are in
-    `folder`; 1 where a broken notebook could not say it, which does not stop the others' data.
+    `folder`.
     """
     if folder is not None:
         every = [*datasets.names("vectors"), *datasets.names()]
         datasets.prepare(every, folder=folder.expanduser())
-        return 0
-    wanted, broken = set(), 0
-    for path in notebooks.find():
-        try:
-            wanted |= set(notebooks.data_of(path, profile))
-        except (ValueError, OSError) as error:
-            broken += 1
-            print(f"curlnb data: {printable(error)}", file=sys.stderr)
-    datasets.prepare([name for name in datasets.names() if name in wanted])
-    return 1 if broken else 0
+    else:
+        wanted = {name for path in notebooks.find() for name in notebooks.data_of(path, profile)}
+        datasets.prepare([name for name in datasets.names() if name in wanted])
 
 
 def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any], int]:
@@ -258,14 +244,13 @@ def doctor() -> str:
         memory = torch.cuda.get_device_properties(0).total_memory
     machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores"
     no_compiler = "none found: g++ or clang++ with Python headers would speed runs up"
-    times = [f"{profile:6} {_minutes(profile)}" for profile in PROFILES[::-1]]
+    times = [f"{profile:6} {_minutes(profile)}" for profile in PROFILES]
     lines = [
         f"device      {device}, {machine}, {memory / 2**30:.0f} GiB",
         f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
         + (f" ({missing})" if missing else ""),
         f"compiler    {devices.compiler() or no_compiler}",
         f"versions    python {python}, torch {about['torch']}, torchvision {about['torchvision']}",
-        f"threads     {torch.get_num_threads()} here; a run uses 1, runs go side by side",
         f"results     {environment.results_root()}",
         "",
         *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
@@ -276,18 +261,12 @@ def doctor() -> str:
 
 
 def _minutes(profile: str) -> str:
-    """What the committed reference of a profile took; where there is none, what it is built for."""
+    """What the committed reference of a profile took."""
     if about := provenance.of_reference(profile):
         machine = f"{about['cores']} cores, {about['machine']['cpu']}"
         many = f"the reference's {about['notebooks']} notebooks ({machine})"
         return f"{about['total_seconds'] / 60:.1f} for {many}"
-    built_for = {
-        "quick": "half an hour to an hour of two cores",
-        "night": "a night of two cores",
-        "gpu": "at most 10 a run on a data-centre GPU",
-        "paper": "days of one GPU a figure",
-    }
-    return f"not measured yet; built for {built_for[profile]}"
+    return "not measured here"
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ def of_arm(table: pd.DataFrame, measure: str, /, **arm: Any) -> pd.Series:
     """`measure` of the rows in which each column named has the value given, indexed by seed; empty
     where there are none.
 
-    of_arm(runs, "linear", objective="hard", beta=1.0). ValueError for a column that the table lacks
-    and for several rows of one seed.
+    of_arm(runs, "linear", objective="hard", beta=1.0); None selects the rows without a value.
+    ValueError for a column that the table lacks and for several rows of one seed.
     """
     if missing := [name for name in ("seed", measure, *arm) if name not in table]:
-        raise ValueError(f"no column {missing[0]!r}: {', '.join(map(str, table.columns))}")
+        raise ValueError(f"no column {missing[0]!r}: {', '.join(map(str, table))}")
     rows = table
     for name, value in arm.items():
-        rows = rows[rows[name] == value]
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
     if (twice := rows["seed"].duplicated()).any():
         seed = rows["seed"][twice].iloc[0]
         raise ValueError(f"several rows of {arm} have seed {seed}: name what tells them apart")

@@ -1,17 +1,17 @@
 """What became of each notebook of a reproduction, and whether it is still what it was made from."""
 
-import ast
-import functools
+import contextlib
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from curlnb.companion import ledger, notebooks, profiles
-from curlnb.companion.formatting import printable
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 
@@ -20,31 +20,19 @@ PACKAGE = Path(__file__).resolve().parents[1]
 Status = dict[str, dict[str, Any]]
 
 
-def read_status(path: Path) -> Status:
-    """What became of each notebook, by name; empty where there is no file. ValueError, with the
-    path, for a damaged one.
+@contextlib.contextmanager
+def alone_in(results: Path) -> Iterator[None]:
+    """Hold a folder of results, so that one command at a time changes what is in it. RuntimeError
+    where another does.
     """
-    status = files.json_if_there(path)
-    if not all(isinstance(state, dict) for state in status.values()):
-        raise ValueError(f"{path} is damaged: `make reproduce` makes it again")
-    return status
-
-
-def unless_damaged(read: Callable[[Path], Status], path: Path) -> Status:
-    """What is read; a damaged file is set aside and counts as absent, so that it is made again."""
     try:
-        return read(path)
-    except (ValueError, OSError) as error:
-        files.set_aside(path, printable(error))
-        return {}
-
-
-def outcome(error: str, **known: Any) -> dict[str, Any]:
-    """What status.json says of a notebook, of which `known` is empty where it was not run. error:
-    why it failed; empty where it did not.
-    """
-    nothing = {"seconds": 0.0, "longest": 0.0, "cores": 0, "log": "", "adopted": False}
-    return {"state": "failed" if error else "done", "error": error, **nothing, **known}
+        with files.lock(results / "lock", 0):
+            yield
+    except Timeout:
+        raise RuntimeError(
+            f"another `make reproduce` is at work in {results}; wait for it, "
+            "or use another CURLNB_RESULTS"
+        ) from None
 
 
 def changed(results: Path, left: Mapping[str, str]) -> list[str]:
@@ -59,9 +47,13 @@ def files_of(results: Path, name: str) -> dict[str, str]:
     of runs, its tables and figures.
     """
     own = [results / "notebooks" / f"{name}.ipynb", list_of_runs(results, name)]
-    for folder in (results / "tables", results / "figures"):
-        own += sorted((folder / name).parent.glob(f"{glob.escape(Path(name).name)}-*"))
+    own += saved(results / "tables", name) + saved(results / "figures", name)
     return {p.relative_to(results).as_posix(): _digest_of(p) for p in own if p.is_file()}
+
+
+def saved(folder: Path, name: str) -> list[Path]:
+    """What a notebook saved in a folder of tables or figures."""
+    return sorted((folder / name).parent.glob(f"{glob.escape(Path(name).name)}-*"))
 
 
 def list_of_runs(results: Path, name: str) -> Path:
@@ -72,31 +64,17 @@ def _digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
-def inputs_of(path: Path, profile: str, change: Mapping[str, Any] | None = None) -> str:
-    """Digest of what a notebook's outputs follow from: its cells and settings, the code of the
-    package (without docstrings and comments), the lock, the data's checksums, the committed tables
-    that it shows, the machine, the profile.
+def inputs_of(path: Path, profile: str, change: Mapping[str, Any] = {}) -> str:
+    """Digest of what a notebook's outputs follow from: its cells and settings, the package's files,
+    the lock, the data's checksums, the committed tables that it shows, the machine, the profile.
     """
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebooks.read(path)["cells"]]
     shown = ("gpu", *ledger.better_than(profile))  # their references stand beside this profile's
-    home, companion = environment.home(), PACKAGE / "companion"
-    folders = [environment.reference_folder() / name for name in shown]
-    around = [file for folder in (*folders, companion) for file in folder.rglob("*.csv")]
-    around += [home / "requirements.lock", *(home / "data").glob("*.json")]
-    around += [*companion.rglob("*.toml"), *companion.rglob("*.html")]
+    home, reference = environment.home(), environment.reference_folder()
+    around = [home / "requirements.lock", *(home / "data").glob("*.json")]
+    for folder in (PACKAGE, *(reference / name for name in shown)):
+        around += [f for f in folder.rglob("*") if f.suffix in (".csv", ".html", ".py", ".toml")]
     known = [_digest_of(file) for file in (profiles.file_of(path), *sorted(around))]
     machine = [provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", "")]
-    text = json.dumps([cells, _package(), known, machine, profile, change or {}])
+    text = json.dumps([cells, known, machine, profile, dict(change)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@functools.cache
-def _package() -> str:
-    digest = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                node.value = ast.Constant(...)  # a docstring, or a string that stands for itself
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()

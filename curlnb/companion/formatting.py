@@ -7,7 +7,6 @@ NaN where one does not apply.
 import html
 import math
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,12 @@ class ClaimsTable:
     beside: by id, what stands in the committed reference of a better profile.
     """
 
-    def __init__(self, rows: Iterable[Row], beside: Mapping[str, Row] | None = None) -> None:
-        self.rows, self.beside = list(rows), beside or {}
+    def __init__(self, rows: Iterable[Row], beside: Mapping[str, Row] = {}) -> None:
+        self.rows, self.beside = list(rows), beside
+        # by id, of the best evidence
+        self.opinions = {
+            row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows
+        }
 
     def __repr__(self) -> str:
         lines = []
@@ -62,15 +65,9 @@ class ClaimsTable:
             best = self.beside.get(row["id"], row)
             if best is not row:
                 lines.append(f"  at {best['profile']}: {_short(best)}")
-            if opinion := second_opinion(best):
+            if opinion := self.opinions[row["id"]]:
                 lines.append(f"  second opinion: {opinion}")
         return "\n".join(lines)
-
-    @cached_property
-    def _opinions(self) -> dict[str, str]:
-        """By id, of the best evidence."""
-        found = {row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows}
-        return found if any(found.values()) else {}
 
     def _repr_html_(self) -> str:
         """A line for each of the first claims; all of them, with what was claimed and measured,
@@ -78,17 +75,15 @@ class ClaimsTable:
         """
         lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row in self.rows[:LINES])
         many = f"{len(self.rows)} claims" if len(self.rows) != 1 else "The claim"
-        return (
-            f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
-            f"claimed and what was measured</summary>{self._table()}</details>"
-        )
-
-    def _table(self) -> str:
         rows = [self._cells(row) for row in self.rows]
         names = rows[0] if rows else ()
         head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
         body = "".join(f"<tr>{''.join(map(_html, row.values()))}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return (
+            f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
+            f"claimed and what was measured</summary><table><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table></details>"
+        )
 
     def _cells(self, row: Row) -> dict[str, tuple[str, str]]:
         """By heading, the bold and the plain part of a cell."""
@@ -102,8 +97,8 @@ class ClaimsTable:
         if self.beside:
             other = self.beside.get(row["id"])
             cells["at a better profile"] = (other["profile"], _short(other)) if other else ("", "")
-        if self._opinions:
-            cells["second opinion"] = ("", self._opinions[row["id"]])
+        if any(self.opinions.values()):
+            cells["second opinion"] = ("", self.opinions[row["id"]])
         return cells
 
 
@@ -113,11 +108,11 @@ def _html(cell: tuple[str, str]) -> str:
     return f'<td align="left" style="text-align: left">{shown}</td>'
 
 
-def line(row: Row, decimals: int = 2) -> str:
+def line(row: Row) -> str:
     """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note,
     and both readings where the verdict depends on the reading.
     """
-    said = (verdict_text(row), measured_text(row, decimals), row["diagnostic"], row["note"])
+    said = (verdict_text(row), measured_text(row), row["diagnostic"], row["note"])
     return f"{row['id']}: " + "; ".join(filter(None, (*said, remark_text(row))))
 
 
@@ -157,11 +152,11 @@ def claimed_text(row: Row) -> str:
     return f"{region}, effect {row['effect']:g}{source}"
 
 
-def measured_text(row: Row, decimals: int = 2) -> str:
+def measured_text(row: Row) -> str:
     """'mean paired difference +2.90 [+1.00, +4.80] points, n = 5 (12 planned)', or '' where nothing
     was measured.
     """
-    number = number_text(row, decimals)
+    number = number_text(row, 2)
     return f"{row['statistic']} {number}" if number else ""
 
 

@@ -48,7 +48,7 @@ def judged(
     value: float | None = None,
     cases: int | None = None,
     data: str = "",
-    diagnostic: Mapping[str, float | str] | None = None,
+    diagnostic: Mapping[str, float | str] = {},
     note: str = "",
     profile: str = "",
 ) -> dict[str, Any]:
@@ -70,57 +70,58 @@ def judged(
         value = float(value)
         exact = by_value(claim, value) if exact is None and claim.bounded else exact
     given = [part for part in (differences, interval, exact) if part is not None]
-    if len(given) > 1:
-        raise ValueError(
-            f"{claim.id}: give differences, an interval or exact, and only one of them"
-        )
-    row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS) | about(claim)
-    row |= {"id": claim.id, "profile": profile, "notebook": claim.notebook, "note": one_line(note)}
+    over_seeds = bool(given) and exact is None
+    lacking = [name for name in claim.diagnostic if name not in diagnostic]
+    words, region = ", ".join(EXACT), formatting.region_text(claim.low, claim.high)
+    inside = value is not None and by_value(claim, value) == HOLDS
+    faults = {
+        "give differences, an interval or exact, and only one of them": len(given) > 1,
+        f"nothing measured: say in note= why; a value needs exact=, one of {words}": (
+            not given and (not note or value is not None)
+        ),
+        "it is measured over seeds: judge it by differences or an interval": (
+            exact is not None and claim.sd is not None
+        ),
+        f"it claims no region: judge it by exact=, one of {words}": (
+            over_seeds and not claim.bounded
+        ),
+        f"give diagnostic=, which excludes the trivial explanation: {', '.join(lacking)}": (
+            given and lacking
+        ),
+        f"exact={exact!r} is not one of {words}": exact not in (None, *EXACT),
+        f"value {value} is not finite: an exact claim needs the number that shows it": (
+            value is not None and not math.isfinite(value)
+        ),
+        f"exact={exact!r} with the value {value}, claimed {region}": (
+            exact and claim.bounded and (value is None or inside != (exact == HOLDS))
+        ),
+        f"say in data= what it was measured on; the paper's is {', '.join(claim.data)}": (
+            over_seeds and claim.data and not data
+        ),
+    }
+    for fault, true in faults.items():
+        if true:
+            raise ValueError(f"{claim.id}: {fault}")
+    row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS)
+    row |= {"id": claim.id, "verdict": NOT_RUN, "profile": profile, "note": " ".join(note.split())}
     if not given:
-        if not note or value is not None:
-            raise ValueError(
-                f"{claim.id}: nothing measured: say in note= why it was not run; "
-                f"a value needs exact=, one of {', '.join(EXACT)}"
-            )
-        return row | {"verdict": NOT_RUN}
-    if exact is not None and claim.sd is not None:
-        raise ValueError(
-            f"{claim.id} is measured over seeds: judge it by differences or an interval"
-        )
-    if exact is None and not claim.bounded:
-        raise ValueError(
-            f"{claim.id} claims no region: judge it by exact=, one of {', '.join(EXACT)}"
-        )
-    if lacking := [name for name in claim.diagnostic if name not in (diagnostic or {})]:
-        raise ValueError(
-            f"{claim.id} needs a diagnostic that excludes the trivial explanation: "
-            f"diagnostic={{{lacking[0]!r}: ...}}"
-        )
-    words = [
+        return again(row, claim)
+    told = [
         f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
-        for name, x in (diagnostic or {}).items()
+        for name, x in diagnostic.items()
     ]
-    row |= {"data": data, "diagnostic": ", ".join(words), "cases": cases}
+    row |= {"data": data, "diagnostic": ", ".join(told), "cases": cases}
     if exact is not None:
-        _check_exact(claim, exact, value)
-        return row | {"verdict": charitably(claim, exact), "value": value}
-    if claim.data and not data:
-        raise ValueError(
-            f"{claim.id}: say in data= what it was measured on; "
-            f"the paper's is {', '.join(claim.data)}"
-        )
+        return again(row | {"verdict": exact, "value": value}, claim)
     numbers, reason = (
         _of_differences(claim, differences)
         if interval is None
         else _of_interval(claim.id, interval, n)
     )
-    decided = UNDECIDED
-    if not reason:
-        decided = by_interval(claim, numbers["low"], numbers["high"], numbers["n"])
-        if numbers["n"] < FEWEST_SEEDS:
-            reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
-    row |= numbers | {"verdict": decided, "scope": scope(claim, data, profile)}
-    return row | {"note": "; ".join(part for part in (row["note"], reason) if part)}
+    if not reason and numbers["n"] < FEWEST_SEEDS:
+        reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
+    notes = "; ".join(filter(None, (row["note"], reason)))
+    return again(row | numbers | {"verdict": UNDECIDED, "note": notes}, claim)
 
 
 def by_value(claim: Claim, value: float) -> str:
@@ -128,38 +129,27 @@ def by_value(claim: Claim, value: float) -> str:
     return HOLDS if claim.region[0] < value < claim.region[1] else FAILS
 
 
-def charitably(claim: Claim, exact: str) -> str:
-    """The verdict on a statement that was computed: one that fails is a note where the paper itself
-    settles it, and depends on the reading where it is true as it stands.
-    """
-    if exact == HOLDS or not claim.remark:
-        return exact
-    return READING if claim.readings else NOTE
-
-
-def by_interval(claim: Claim, low: float, high: float, n: int) -> str:
-    """The verdict on what was measured over n units, of which five are the fewest."""
-    return verdict(low, high, claim.region, claim.effect) if n >= FEWEST_SEEDS else UNDECIDED
-
-
 def again(row: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
-    """A row of the ledger judged again, from its numbers, by the claim as it stands now.
+    """A row of the ledger judged from its numbers by the claim as it stands.
 
     So a change of the rule or of a claim's region reaches committed rows without a notebook being
-    executed. A row without an interval or a value keeps its verdict.
+    executed. A row without an interval of five units or more, or without a value, keeps its
+    verdict. A statement that was computed and fails is a note where the paper itself settles it,
+    and depends on the reading where it is true as it stands.
     """
-    verdict, exact = row["verdict"], row["verdict"] in THEORY
+    decided, exact = row["verdict"], row["verdict"] in THEORY
     if exact:
         if claim.bounded:
-            verdict = by_value(claim, row["value"])
-        elif verdict in (READING, NOTE):
-            verdict = FAILS
-        verdict = charitably(claim, verdict)
-    elif verdict != NOT_RUN and pd.notna(row["low"]) and row["low"] < row["high"]:
-        verdict = by_interval(claim, row["low"], row["high"], row["n"])
-    measured = verdict != NOT_RUN and not exact
+            decided = by_value(claim, row["value"])
+        elif decided in (READING, NOTE):
+            decided = FAILS
+        if decided != HOLDS and claim.remark:
+            decided = READING if claim.readings else NOTE
+    elif pd.notna(row["low"]) and row["low"] < row["high"] and row["n"] >= FEWEST_SEEDS:
+        decided = verdict(row["low"], row["high"], claim.region, claim.effect)
+    measured = decided != NOT_RUN and not exact
     reach = scope(claim, row["data"], row["profile"]) if measured else NO_SCOPE
-    return {**row, **about(claim), "verdict": verdict, "scope": reach, "notebook": claim.notebook}
+    return {**row, **about(claim), "verdict": decided, "scope": reach, "notebook": claim.notebook}
 
 
 def scope(claim: Claim, data: str, profile: str) -> str:
@@ -179,23 +169,6 @@ def scope(claim: Claim, data: str, profile: str) -> str:
 
 def about(claim: Claim) -> dict[str, Any]:
     return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
-
-
-def _check_exact(claim: Claim, exact: str, value: float | None) -> None:
-    """ValueError for a word that is no verdict, and a value that does not show it."""
-    if exact not in EXACT:
-        raise ValueError(f"{claim.id}: exact={exact!r} is not one of {', '.join(EXACT)}")
-    if value is not None and not math.isfinite(value):
-        raise ValueError(
-            f"{claim.id}: value {value} is not finite: "
-            "an exact claim needs the number that shows it"
-        )
-    inside = value is not None and by_value(claim, value) == HOLDS
-    if claim.bounded and (value is None or inside != (exact == HOLDS)):
-        raise ValueError(
-            f"{claim.id}: exact={exact!r} with the value {value}, "
-            f"claimed {formatting.region_text(claim.low, claim.high)}"
-        )
 
 
 def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], str]:
@@ -231,7 +204,3 @@ def _of_interval(
         )
     numbers = {"mean": mean, "low": low, "high": high, "n": n}
     return numbers, "" if low < high else "the interval has no width"
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())

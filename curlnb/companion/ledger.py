@@ -13,10 +13,9 @@ own_claims.csv. In memory a ledger is a DataFrame of COLUMNS and ABOUT, one row 
 table's order. Claims that the table no longer has are left out when a file is read.
 """
 
-import csv
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from curlnb.companion.judgement import (
     about,
     again,
     judged,
-    one_line,
 )
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
 from curlnb.runs import environment, files
@@ -133,15 +131,10 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         rows, key=lambda row: (place.get(row["id"], len(place)), row["id"], row["notebook"])
     )
     table = pd.DataFrame(ordered, columns=[*COLUMNS, *ABOUT], dtype=object)
-    for name in table:
-        if name in INTEGERS:
-            table[name] = pd.to_numeric(table[name]).astype("Int64")
-        elif name in FLOATS:
-            numbers = pd.to_numeric(table[name]).astype(float)
-            table[name] = numbers.map(lambda x: float(f"{x:.6g}"))
-        else:
-            table[name] = table[name].fillna("").astype(str)
-    return table
+    numbers = table[[*INTEGERS, *FLOATS]].apply(pd.to_numeric)
+    counts = numbers[[*INTEGERS]].astype("Int64")
+    rounded = numbers[[*FLOATS]].astype(float).map(lambda x: float(f"{x:.6g}"))
+    return table.fillna("").astype(str).assign(**counts, **rounded)
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -152,55 +145,64 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
     """Write a notebook's rows into the ledger at `path`, in place of all that it had there.
 
     The file is locked, and replaced as a whole: notebooks that end at once lose nothing, and no
-    reader sees half a file. A damaged ledger is set aside (see `read_or_set_aside`).
+    reader sees half a file. A damaged ledger is set aside (see `unless_damaged`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
-        old = read_or_set_aside(path)
+        old = unless_damaged(read, path, frame([]))
         merged = frame(records(old[old["notebook"] != notebook]) + records(rows))
-        write_atomically(path, lambda file: write(merged, file, own=path.name == OWN_FILE))
+        write_atomically(path, lambda file: write(merged, file))
 
 
-def write(rows: pd.DataFrame, path: Path, *, own: bool = False) -> None:
-    """Write rows with the digest of each, which tells a number that was changed in the file from
+def write(rows: pd.DataFrame, path: Path) -> None:
+    """Write rows, a reader's own with their claims' words, and with the digest of each, which tells a number that was changed in the file from
     one that was measured.
     """
-    columns = [*COLUMNS, *ABOUT] if own else list(COLUMNS)
-    text = rows[columns].to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    head, *lines = csv.reader(io.StringIO(text, newline=""))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(
-            [[*head, DIGEST], *([*cells, _digest(cells)] for cells in lines)]
-        )
+    columns = [*COLUMNS, *ABOUT] if OWN in set(rows["paper"]) else [*COLUMNS]
+    cells = _cells(io.StringIO(rows[columns].to_csv(index=False, float_format="%.6g")))
+    cells.assign(**{DIGEST: _digests(cells)}).to_csv(path, index=False, lineterminator="\n")
 
 
-def _digest(cells: Sequence[str]) -> str:
-    return hashlib.sha256("\x1f".join(cells).encode()).hexdigest()[:12]
+def _cells(file: Path | io.StringIO) -> pd.DataFrame:
+    """A CSV file's cells as they are written."""
+    return pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False).fillna("")
 
 
-def read(path: str | Path) -> pd.DataFrame:
+def _digests(cells: pd.DataFrame) -> list[str]:
+    rows = ("\x1f".join(row).encode() for row in cells.to_numpy().tolist())
+    return [hashlib.sha256(row).hexdigest()[:12] for row in rows]
+
+
+def read(path: Path) -> pd.DataFrame:
     """The ledger at `path`, joined with the table; an empty one where there is no file. ValueError,
     with the path, for a damaged one.
     """
-    path = Path(path)
     if not path.exists():
         return frame([])
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            head, *lines = [*csv.reader(file, strict=True)] or [[]]
-        columns = tuple(head[:-1])
-        if head[-1:] != [DIGEST] or columns not in (COLUMNS, COLUMNS + ABOUT):
-            raise ValueError(f"its columns differ from a ledger's: {', '.join(head)}")
-        for cells in lines:
-            if len(cells) != len(head) or _digest(cells[:-1]) != cells[-1]:
-                raise ValueError(f"the row {cells[:1]} is cut or was changed")
-        rows: list[dict[str, Any]] = [dict(zip(columns, cells, strict=False)) for cells in lines]
-        if columns == COLUMNS:
+        cells = _cells(path)
+        digests = cells.pop(DIGEST).tolist()
+        if (*cells,) not in (COLUMNS, COLUMNS + ABOUT) or digests != _digests(cells):
+            raise ValueError("its columns or a row were changed")
+        rows = records(cells)
+        if "paper" not in cells:
             table = claims.table()
             rows = [row | about(table[row["id"]]) for row in rows if row["id"] in table]
         return frame(rows)
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is no ledger of this version ({one_line(str(error))})") from None
+    except (ValueError, KeyError) as error:
+        said = formatting.printable(error)
+        raise ValueError(f"{path} is no ledger of this version ({said})") from None
+
+
+def unless_damaged(read: Callable[[Path], Any], path: Path, otherwise: Any) -> Any:
+    """What is read. A damaged file is set aside and named in one line, and counts as `otherwise`,
+    so that it is made again.
+    """
+    try:
+        return read(path)
+    except (ValueError, OSError) as error:
+        files.set_aside(path, str(error))
+        return otherwise
 
 
 def judge_again(path: Path) -> None:
@@ -211,22 +213,12 @@ def judge_again(path: Path) -> None:
     write(frame(again(row, table[row["id"]]) for row in records(read(path))), path)
 
 
-def read_or_set_aside(path: Path) -> pd.DataFrame:
-    """The ledger at `path`. A damaged one is set aside and named in one line; it then counts as
-    empty, since notebooks write it anew.
-    """
-    try:
-        return read(path)
-    except (ValueError, IsADirectoryError) as error:
-        files.set_aside(path, one_line(str(error)))
-        return frame([])
-
-
 def read_all(results: Path) -> pd.DataFrame:
-    """The papers' claims and the reader's own in a folder of results; see `read_or_set_aside`."""
-    return frame(
-        [row for file in (FILE, OWN_FILE) for row in records(read_or_set_aside(results / file))]
-    )
+    """The papers' claims and the reader's own in a folder of results; a damaged ledger is set
+    aside.
+    """
+    found = [unless_damaged(read, results / file, frame([])) for file in (FILE, OWN_FILE)]
+    return frame([row for rows in found for row in records(rows)])
 
 
 # --- many judgements

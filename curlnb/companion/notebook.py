@@ -4,7 +4,7 @@ its compute.
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +127,9 @@ def _copy_of(notebook: str) -> str:
 def settings(
     notebook: str,
     profile: str,
-    change: dict[str, Any] | None = None,
+    change: Mapping[str, Any] = {},
     *,
-    dry: dict[str, Any] | None = None,
+    dry: Mapping[str, Any] = {},
     **profiles: dict[str, Any],
 ) -> Settings:
     """The settings of `profile`, from the file beside the notebook, and the plots' style set.
@@ -146,15 +146,16 @@ def settings(
     check_environment()
     keep_memory()
     if in_cell := bool(profiles):
-        files_of_settings.check(profiles, dry or {})
+        files_of_settings.check(profiles)
     else:
         file = environment.home() / "notebooks" / f"{notebook}.toml"
         profiles, dry = files_of_settings.read(file)
     if profile not in profiles:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
-    values = files_of_settings.changed(profiles[profile], change or {})
+    values = files_of_settings.changed(profiles[profile], change)
     plt.style.use(["default", STYLE])  # whatever the reader's matplotlibrc says
-    values |= dry or {} if environment.dry() else {}
+    if environment.dry():
+        values |= dry
     return Settings(notebook, profile, values, None if in_cell else SHOWN)
 
 

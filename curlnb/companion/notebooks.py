@@ -40,28 +40,23 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
     """
     root = (environment.home() / "notebooks").resolve()
     found: set[Path] = set()
-    for name in selected:
+    for name in [*selected] or [str(root)]:
         path = (environment.home() / name).resolve()
         path = path if path.exists() else Path(name).resolve()
-        files = [path] if path.suffix == ".ipynb" else _below(path)
+        below = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
+        files = [path] if path.suffix == ".ipynb" else below
         if not files or not path.exists() or not path.is_relative_to(root):
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
-    if not (found := found or set(_below(root))):
-        raise ValueError(f"no notebook below {root}: CURLNB_HOME must name a checkout")
     return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
 
 
-def _below(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in file.parts]
-
-
-def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Numbers by value and before letters: 6.3 comes before 6.20, C.1 last, and 0 before its
-    subsection 0.1.
+def _natural(text: str) -> list[Any]:
+    """Texts and numbers in turn, the first an empty text before a number: 6.3 comes before 6.20,
+    C.1 last, and 0 before its subsection 0.1.
     """
-    tokens = re.findall(r"\d+|\D+", text.replace("_", " "))  # a space sorts before the point
-    return [(not token.isdigit(), int(token) if token.isdigit() else 0, token) for token in tokens]
+    parts = re.split(r"(\d+)", text.replace("_", " "))  # a space sorts before the point
+    return [int(part) if part.isdecimal() else part for part in parts]
 
 
 def name_of(path: Path) -> str:
@@ -99,27 +94,31 @@ def title_of(path: Path) -> str:
 
 def needs(path: Path) -> Needs:
     """What the notebook's metadata says that it needs. ValueError for a name that is not known."""
-    given = read(path).get("metadata", {}).get("curlnb", {})
-    known = Needs.__dataclass_fields__
-    if unknown := sorted(set(given) - set(known)):
-        raise ValueError(
-            f"{name_of(path)} has the metadata curlnb.{unknown[0]}; known are {', '.join(known)}"
-        )
-    return Needs(**given)
+    try:
+        return Needs(**read(path).get("metadata", {}).get("curlnb", {}))
+    except TypeError as error:
+        raise ValueError(f"{name_of(path)}, metadata under curlnb: {error}") from None
 
 
 def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
     """Those that have settings for the profile: all have quick, gpu and paper, some have night.
 
     One without a file of settings takes part in all. One whose settings cannot be read counts as
-    having them: what is wrong with it is said when its turn comes.
+    having them: what is wrong with it is said when its turn comes. How many are left out is
+    printed. ValueError where none has settings for it.
     """
-    kept = []
-    for path in paths:
+    every, kept = [*paths], []
+    for path in every:
         with contextlib.suppress(ValueError, OSError):
             if (found := settings_of(path)) and profile not in found:
                 continue
         kept.append(path)
+    if not kept:
+        names = ", ".join(map(name_of, every))
+        raise ValueError(f"none of {names} has settings for the profile {profile}")
+    if len(kept) < len(every):
+        many = f"{len(kept)} of {len(every)} notebooks"
+        print(f"  {many} have settings for {profile}; the others are left out")
     return kept
 
 
@@ -127,18 +126,6 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
     """A notebook's settings by profile, from the file beside it; none where there is no file."""
     file = profiles.file_of(path)
     return profiles.read(file)[0] if file.exists() else {}
-
-
-def check_change(path: Path, profile: str, change: Mapping[str, Any]) -> None:
-    """ValueError, with the settings' names, where the notebook has no setting of a name in `change`
-    or keeps its settings in a cell, where they are changed by hand.
-    """
-    if not profiles.file_of(path).exists():
-        raise ValueError(f"{name_of(path)} keeps its settings in a cell: change them there")
-    try:
-        profiles.changed(settings_of(path)[profile], change)
-    except ValueError as error:
-        raise ValueError(f"{name_of(path)}: {error}") from None
 
 
 def digest_of_settings(values: Mapping[str, Any]) -> str:
@@ -151,13 +138,6 @@ def digest_of_settings(values: Mapping[str, Any]) -> str:
 
 def data_of(path: Path, profile: str) -> list[str]:
     """The data sets that the notebook's settings name at `profile`, sorted."""
-    return sorted(_texts(settings_of(path).get(profile, {})) & set(datasets.names()))
-
-
-def _texts(value: Any) -> set[str]:
-    """All strings inside a setting: it may be a name, a list of them, or a mapping from them."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        return set().union(*map(_texts, value))
-    return {value} if isinstance(value, str) else set()
+    # a setting may be a name, a list of them, or a mapping from them
+    texts = re.findall('"(.*?)"', json.dumps(settings_of(path).get(profile, {})))
+    return sorted({*texts} & {*datasets.names()})

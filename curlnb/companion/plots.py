@@ -47,8 +47,8 @@ def paired_gains(
     axis: Axes,
     gains: Mapping[str, Sequence[float]],
     *,
-    published: Mapping[str, float] | None = None,
-    independent: Mapping[str, Mapping[str, float]] | None = None,
+    published: Mapping[str, float] = {},
+    independent: Mapping[str, Mapping[str, float]] = {},
     unit: str = "points",
 ) -> None:
     """Treatment minus control, a line each from the top: the mean over seeds with its 95% interval.
@@ -57,7 +57,6 @@ def paired_gains(
     published: by label what the paper prints, drawn as a star. independent: by label the gains of
     other people's re-runs by source (`external.marks`), drawn as bars.
     """
-    published, independent = published or {}, independent or {}
     for at, (label, given) in enumerate(gains.items()):
         mean, low, high = interval(given)
         of_arm = colour(label.partition(",")[0])
@@ -84,8 +83,8 @@ def paired_gains(
 def gain_panels(
     panels: Mapping[str, Mapping[str, Sequence[float]]],
     *,
-    published: Mapping[str, Mapping[str, float]] | None = None,
-    independent: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+    published: Mapping[str, Mapping[str, float]] = {},
+    independent: Mapping[str, Mapping[str, Mapping[str, float]]] = {},
     size: tuple[float, float] = (12, 4.2),
     digits: int = 1,
     **layout: Any,
@@ -96,12 +95,11 @@ def gain_panels(
     panels, published, independent: by title what `paired_gains` takes. layout: of `plt.subplots`,
     such as sharex=True.
     """
-    published, independent = published or {}, independent or {}
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, **layout)
     rows = max(map(len, panels.values()))  # of equal height in all panels
     legend: dict[str, Any] = {}
     for axis, (title, gains) in zip(axes[0], panels.items(), strict=True):
-        stars, bars = published.get(title), independent.get(title)
+        stars, bars = published.get(title, {}), independent.get(title, {})
         paired_gains(axis, gains, published=stars, independent=bars)
         for at, given in enumerate(gains.values()):
             mean, *_ = interval(given)
@@ -186,7 +184,7 @@ def label_ends(axis: Axes, last: Mapping[str, float]) -> None:
 
 
 def search_curve(
-    axis: Axes, found: Mapping[str, Mapping[int, float]], limit: float, proved: str = "the limit"
+    axis: Axes, found: Mapping[str, Mapping[int, float]], limit: float, proved: str
 ) -> None:
     """The largest value that a search (`theory.climb`) found, by the steps of an ascent: a line for
     each name, and the value that a theorem allows.

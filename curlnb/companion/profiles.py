@@ -14,6 +14,7 @@
 TOML has no null: the text "None" stands for None.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,44 +33,28 @@ def file_of(notebook: Path) -> Path:
 
 def read(file: Path) -> tuple[dict[str, Values], Values]:
     """The settings by profile, and those of a dry run. ValueError, with the file, for one that is
-    damaged, a table that is no profile's, and a setting that one profile lacks.
+    missing or damaged, and a setting that one profile lacks.
     """
     try:
-        content = _with_none(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} holds no settings ({error})") from None
-    tables = {name for name in (*PROFILES, DRY) if isinstance(content.get(name), dict)}
-    shared = {name: value for name, value in content.items() if name not in tables}
-    profiles = {name: content[name] | shared for name in PROFILES if name in tables}
-    dry = content.get(DRY, {})
-    try:
-        check(profiles, dry)
-    except ValueError as error:
+        text = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")))
+        shared = json.loads(text.replace('"None"', "null"))
+        tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
+        dry = tables.pop(DRY, {})
+        profiles = {name: own | shared for name, own in tables.items()}
+        check(profiles)
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return profiles, dry
 
 
-def _with_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_none(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_none(each) for each in value]
-    return None if value == "None" else value
-
-
-def check(profiles: Mapping[str, Values], dry: Values) -> None:
-    """ValueError for a setting that one profile lacks, or that only a dry run has."""
+def check(profiles: Mapping[str, Values]) -> None:
+    """ValueError for a setting that one profile lacks."""
     every = {name for values in profiles.values() for name in values}
     for profile, values in profiles.items():
         if lacking := every - set(values):
             raise ValueError(
                 f"profile {profile!r} lacks the setting {min(lacking)!r} that another profile has"
             )
-    if unknown := set(dry) - every:
-        raise ValueError(
-            f"dry has the setting {min(unknown)!r} that no profile has; "
-            f"they have {', '.join(next(iter(profiles.values()), {}))}"
-        )
 
 
 def changed(values: Values, change: Mapping[str, Any]) -> Values:
@@ -77,7 +62,8 @@ def changed(values: Values, change: Mapping[str, Any]) -> Values:
     one that is not among them.
     """
     if unknown := [name for name in change if name not in values]:
-        raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
+        known = ", ".join(values) or "none is in a file"
+        raise ValueError(f"there is no setting {unknown[0]!r} to change: {known}")
     return values | dict(change)
 
 
@@ -90,8 +76,7 @@ def parse(text: str) -> Values:
     try:
         change = yaml.safe_load(f"{{{text}}}")
     except yaml.YAMLError:
-        change = None
-    named = isinstance(change, dict) and all(isinstance(name, str) for name in change)
-    if not named or None in change.values():
+        change = {text: None}
+    if None in change.values():
         raise ValueError(f"the change {text!r} is not of the form 'epochs: 12, batch: 64'")
     return change

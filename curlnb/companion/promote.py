@@ -2,17 +2,20 @@
 alone.
 """
 
-import contextlib
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from curlnb.companion import ledger, notebooks
-from curlnb.companion.finished import changed, inputs_of, list_of_runs, read_status
+from curlnb.companion.finished import (
+    alone_in,
+    changed,
+    inputs_of,
+    list_of_runs,
+    saved,
+)
 from curlnb.companion.notebooks import name_of
 from curlnb.companion.reference import folder, records, records_in, write_runs
 from curlnb.companion.reproduce import reproduce
@@ -27,7 +30,7 @@ def add_runs(profile: str) -> str:
     line that says how many there are.
     """
     paths = sorted((environment.results_root() / profile / "runs").glob("*/*/run.json"))
-    found = [record for path in paths if (record := files.read_sealed(path)) is not None]
+    found = [*filter(None, map(files.read_sealed, paths))]
     known = {record["identity"]: record for record in records(profile)}
     new = {record["identity"]: record for record in found}
     write_runs((known | new).values(), folder(profile) / "runs")
@@ -46,10 +49,6 @@ def renew(profile: str, selected: Sequence[str]) -> str:
     what came before it is renewed.
     """
     paths, said = notebooks.with_profile(notebooks.find(selected), profile), []
-    if not paths:
-        raise ValueError(f"none of {', '.join(selected)} has settings for {profile}")
-    if profile == "quick" and not folder(profile).exists():
-        raise ValueError("no reference is committed yet: run `make reproduce reference` first")
     for last in (False, True):
         if group := [path for path in paths if notebooks.needs(path).last == last]:
             if failed := reproduce(profile, [str(path) for path in group], adopt=True):
@@ -70,83 +69,72 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     and that alone take their places. Returns a line that says what was promoted. ValueError where a
     notebook is not finished or not up to date: run `make reproduce`.
     """
-    results = environment.results_root() / profile
-    try:
-        with files.lock(results / "lock", 0) if results.is_dir() else contextlib.nullcontext():
-            return _promote(profile, results, folder(profile), renewed)
-    except Timeout:
-        raise RuntimeError(f"a `make reproduce` is at work in {results}: wait for it") from None
-
-
-def _promote(profile: str, results: Path, target: Path, renewed: Sequence[Path]) -> str:
-    status = read_status(results / "status.json")
-    candidates = notebooks.with_profile(notebooks.find(), profile)
-    problems = {
-        path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))
-        for path in renewed or candidates
-    }
-    books = [path for path, problem in problems.items() if not problem]
-    left_out = [problem for problem in problems.values() if problem]
-    if not books or (left_out and (renewed or profile == "quick")):
-        why = left_out[0] if left_out else f"no notebook has settings for {profile}"
-        raise ValueError(f"{why}: run `make reproduce PROFILE={profile}` first")
-    names = [name_of(path) for path in books]
-    lists = [list_of_runs(results, name) for name in names]
-    used = {line for file in lists if file.exists() for line in file.read_text().split()}
-    paths = [results / "runs" / key / "run.json" for key in sorted(used)]
-    found = [record for path in paths if (record := files.read_sealed(path)) is not None]
-    if not renewed and (absent := [path for path in paths if not path.exists()]):
-        raise ValueError(
-            f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
-            f"`make reproduce PROFILE={profile}` again"
-        )
-    with tempfile.TemporaryDirectory(dir=results) as scratch:
-        fresh = Path(scratch)
-        (fresh / "tables").mkdir()
-        claims = ledger.read(results / ledger.FILE)
-        # settings that were changed are the committed ones now
-        judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
-        ledger.write(judged, fresh / ledger.FILE)
-        about = read_json(results / "provenance.json")
-        seconds = {name: status[name]["longest"] for name in names}
-        if renewed and (target / "provenance.json").exists():
-            before = read_json(target / "provenance.json")
-            own = {name: about[name] for name in ("date", "commit", "machine")}
-            about = before | {"judged": before.get("judged", {}) | own}
-            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
-        settings = {
-            name_of(path): notebooks.digest_of_settings(values[profile])
-            for path in books
-            if (values := notebooks.settings_of(path))
+    results, target = environment.results_root() / profile, folder(profile)
+    with alone_in(results):
+        status = files.json_if_there(results / "status.json")
+        candidates = notebooks.with_profile(notebooks.find(), profile)
+        problems = {
+            path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))
+            for path in renewed or candidates
         }
-        about |= {"notebook_seconds": seconds, "settings": settings}
-        write_json(fresh / "provenance.json", about)
-        _copy_tables(results, fresh, names)
-        write_runs(found, fresh / "runs")
-        others = [name for name in map(name_of, candidates) if name not in names]
-        if (others or renewed) and target.exists():
-            _keep_others(target, fresh, others)
-        for measured in results.glob("bench*.csv"):
-            shutil.copy(measured, fresh / measured.name)
-        target.mkdir(parents=True, exist_ok=True)
-        for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
-            shutil.rmtree(target / piece.name, ignore_errors=True)
-            shutil.move(piece, target / piece.name)
-    # what was read before is no longer what stands there; the next promotion would lose the
-    # difference
-    read_reference.cache_clear()
-    for name, path in zip(names, books, strict=True) if profile == "quick" else ():
-        write_executed(results / "notebooks" / f"{name}.ipynb", path)
-    rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
-    if renewed:
+        books = [path for path, problem in problems.items() if not problem]
+        left_out = [problem for problem in problems.values() if problem]
+        if left_out and (renewed or profile == "quick" or not books):
+            raise ValueError(f"{left_out[0]}: run `make reproduce PROFILE={profile}` first")
+        names = [name_of(path) for path in books]
+        lists = [list_of_runs(results, name) for name in names]
+        used = {line for file in lists if file.exists() for line in file.read_text().split()}
+        paths = [results / "runs" / key / "run.json" for key in sorted(used)]
+        found = [*filter(None, map(files.read_sealed, paths))]
+        if not renewed and (absent := [path for path in paths if not path.exists()]):
+            raise ValueError(
+                f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
+                f"`make reproduce PROFILE={profile}` again"
+            )
+        with tempfile.TemporaryDirectory(dir=results) as scratch:
+            fresh = Path(scratch)
+            (fresh / "tables").mkdir()
+            claims = ledger.read(results / ledger.FILE)
+            # settings that were changed are the committed ones now
+            judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
+            ledger.write(judged, fresh / ledger.FILE)
+            about = read_json(results / "provenance.json")
+            seconds = {name: status[name]["longest"] for name in names}
+            if renewed and (target / "provenance.json").exists():
+                before = read_json(target / "provenance.json")
+                own = {name: about[name] for name in ("date", "commit", "machine")}
+                about = before | {"judged": before.get("judged", {}) | own}
+                seconds |= {
+                    name: x for name, x in before["notebook_seconds"].items() if name in names
+                }
+            settings = {
+                name_of(path): notebooks.digest_of_settings(values[profile])
+                for path in books
+                if (values := notebooks.settings_of(path))
+            }
+            about |= {"notebook_seconds": seconds, "settings": settings}
+            write_json(fresh / "provenance.json", about)
+            _copy_tables(results, fresh, names)
+            write_runs(found, fresh / "runs")
+            others = [name for name in map(name_of, candidates) if name not in names]
+            if (others or renewed) and target.exists():
+                _keep_others(target, fresh, others)
+            for measured in results.glob("bench*.csv"):
+                shutil.copy(measured, fresh / measured.name)
+            target.mkdir(parents=True, exist_ok=True)
+            for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
+                shutil.rmtree(target / piece.name, ignore_errors=True)
+                shutil.move(piece, target / piece.name)
+        # what was read before is no longer what stands there; the next promotion would lose the
+        # difference
+        read_reference.cache_clear()
+        for name, path in zip(names, books, strict=True) if profile == "quick" else ():
+            write_executed(results / "notebooks" / f"{name}.ipynb", path)
+        rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
         return (
-            f"{', '.join(names)}: judged anew on the {profile} reference, to which {len(found)} "
-            "runs were added or computed again"
+            f"{', '.join(names)}: in the {profile} reference now, with {len(found)} runs that were "
+            f"computed here{rest}"
         )
-    return (
-        f"{len(found)} runs and {len(books)} notebooks are the {profile} reference now, "
-        f"in {target}{rest}"
-    )
 
 
 def _unfinished(
@@ -165,12 +153,10 @@ def _unfinished(
 
 def _copy_tables(source: Path, target: Path, names: Sequence[str]) -> None:
     """Copy the tables of notebooks, by name, from one folder of results to another."""
-    for table in (source / "tables").rglob("*.csv"):
-        name = table.relative_to(source / "tables").as_posix()
-        if name.startswith(tuple(f"{each}-" for each in names)):
-            place = target / "tables" / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(table, place)
+    for table in (table for name in names for table in saved(source / "tables", name)):
+        place = target / table.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(table, place)
 
 
 def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
@@ -185,7 +171,7 @@ def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
     for of_each in ("notebook_seconds", "settings"):
         kept = {name: value for name, value in known[of_each].items() if name in others}
         both = kept | here[of_each]
-        here[of_each] = {name: both[name] for name in [*order, *both] if name in both}
+        here[of_each] = {name: both[name] for name in order if name in both}
     seconds = here["notebook_seconds"]
     if seconds != known["notebook_seconds"]:
         here |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}

@@ -16,10 +16,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
-
-import pandas as pd
+from urllib.parse import parse_qsl
 
 from curlnb.companion import ledger
+from curlnb.companion.formatting import printable
+from curlnb.companion.notebook import committed
 from curlnb.runs import environment
 
 _NUMBER = r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?"
@@ -72,26 +73,22 @@ def _unfound(numbers: list[re.Match[str]], names: str) -> Iterator[str]:
     try:
         rows = [row for name in re.split(r"[;\s]+", names) for row in _rows(name)]
     except (ValueError, OSError) as error:
-        yield " ".join(str(error).splitlines())
+        yield printable(error)
         return
     ends = ", ".join(f"[{row['low']:g}, {row['high']:g}]" for row in rows if "low" in row)
     for token in numbers:
-        low, high, said = token["low"], token["high"], token["accuracy"]
-        if low and not any(_holds_interval(row, low, high) for row in rows):
-            yield f"{token[0]} is not in {names}, which has {ends or 'none'}"
-        if said and not any(_rounds_to(x, said) for row in rows for x in row.values()):
-            yield f"{said} is not in {names}"
-    intervals = [token for token in numbers if token["low"]]
+        if not token["decimal"] and not any(_holds(row, token) for row in rows):
+            yield f"{token[0]} is not in {names}, which has {ends or 'no interval'}"
     before = [token["accuracy"] or token["decimal"] for token in numbers if not token["low"]]
     for row in rows:
-        shown = any(_holds_interval(row, token["low"], token["high"]) for token in intervals)
+        shown = any(_holds(row, token) for token in numbers if token["low"])
         if shown and "mean" in row and not any(_rounds_to(row["mean"], x) for x in before):
             yield f"the mean {row['mean']:g} of {row['id']} does not stand before its interval"
 
 
 def _rounds_to(value: object, text: str) -> bool:
     """Whether a number, sign and all, rounds to the text."""
-    if not isinstance(value, int | float) or pd.isna(value):
+    if not isinstance(value, int | float):
         return False
     plain = text.replace(",", "").replace("\N{MINUS SIGN}", "-")
     digits = len(plain.partition(".")[2])
@@ -100,10 +97,12 @@ def _rounds_to(value: object, text: str) -> bool:
     return near and signed
 
 
-def _holds_interval(row: Row, low: str, high: str) -> bool:
-    if "low" in row:
-        return _rounds_to(row["low"], low) and _rounds_to(row["high"], high)
-    return all(any(_rounds_to(x, end) for x in row.values()) for end in (low, high))
+def _holds(row: Row, token: re.Match[str]) -> bool:
+    """Whether a row has an accuracy, or an interval as its own if it has one."""
+    if token["low"] and "low" in row:
+        return _rounds_to(row["low"], token["low"]) and _rounds_to(row["high"], token["high"])
+    texts = filter(None, (token["low"], token["high"], token["accuracy"]))
+    return all(any(_rounds_to(x, text) for x in row.values()) for text in texts)
 
 
 # --- the rows
@@ -114,11 +113,9 @@ def _rows(name: str) -> list[Row]:
     profile, colon, id = name.rpartition(":")
     if not colon and name.split("/")[0] in ledger.PROFILES:
         return _of_table(name)
-    found = _evidence(profile).get(id)
-    if found is None:
-        where = f"the {profile} ledger" if profile else "the committed ledgers"
-        raise ValueError(f"{id!r} is no row of {where}")
-    return [found]
+    if id not in _evidence(profile):
+        raise ValueError(f"{name!r} is no row of the committed ledgers")
+    return [_evidence(profile)[id]]
 
 
 @cache
@@ -134,13 +131,11 @@ def _evidence(profile: str) -> dict[str, Row]:
 def _of_table(name: str) -> list[Row]:
     """Rows of results/reference/<profile>/tables, filtered by equality of columns."""
     path, _, filters = name.partition("?")
-    profile, _, within = path.partition("/")
-    table = pd.read_csv(environment.reference_folder() / profile / "tables" / f"{within}.csv")
-    for condition in filter(None, filters.split("&")):
-        column, _, wanted = condition.partition("=")
+    table = committed(path)
+    for column, wanted in parse_qsl(filters):
         if column not in table:
             raise ValueError(f"{path} has no column {column!r}: {', '.join(map(str, table))}")
-        table = table[table[column].astype(str) == wanted.replace("+", " ")]
+        table = table[table[column].astype(str) == wanted]
     if table.empty:
         raise ValueError(f"{name!r} selects no row")
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    return ledger.records(table)

@@ -38,8 +38,8 @@ def published(
     columns above.
 
     published("arora2019", item="Table 1", dataset="CIFAR-100"). Filters apply from left to right.
-    ValueError where a filter's value occurs in none of the rows that the filters before it leave;
-    it lists the values that do, the closest first.
+    ValueError, with the closest values, for one that occurs in none of the rows that the filters
+    before it leave.
     """
     rows, so_far = _table(), ""
     for column, wanted in zip(
@@ -50,11 +50,11 @@ def published(
         found = rows[rows[column] == wanted]
         if found.empty:
             known = {name.lower(): repr(name) for name in rows[column].unique()}
-            close = difflib.get_close_matches(wanted.lower(), known, n=5, cutoff=0.5)
-            hint = f"one of {', '.join(known.values())}"
-            if close:
-                hint = f"did you mean {', '.join(known[name] for name in close)}?"
-            raise ValueError(f"no published value with {column} {wanted!r}{so_far}: {hint}")
+            closest = difflib.get_close_matches(wanted.lower(), known, n=5, cutoff=0)
+            raise ValueError(
+                f"no published value with {column} {wanted!r}{so_far}; the closest are "
+                f"{', '.join(known[name] for name in closest)}"
+            )
         rows, so_far = found, f"{so_far or ' among those with'} {column} {wanted!r}"
     return rows.reset_index(drop=True)
 
@@ -67,12 +67,8 @@ def value(*given: str | None, **filters: str | None) -> float:
     """
     rows = published(*given, **filters)
     if len(rows) > 1:
-        choices = [
-            f"{column} is one of {', '.join(map(repr, rows[column].unique()))}"
-            for column in _KEYS
-            if rows[column].nunique() > 1
-        ]
-        raise ValueError(f"{len(rows)} published values, not one: {'; '.join(choices)}")
+        several = [column for column in _KEYS if rows[column].nunique() > 1]
+        raise ValueError(f"{len(rows)} published values, which differ in {', '.join(several)}")
     row = rows.iloc[0]
     if pd.isna(row["value"]):
         raise ValueError(

@@ -11,7 +11,6 @@ their provenance and are shown beside the others, not recomputed.
 """
 
 import contextlib
-import csv
 import fnmatch
 import functools
 import itertools
@@ -23,6 +22,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from curlnb.data import control_frames
 from curlnb.experiments import all_experiments
@@ -87,19 +89,22 @@ def sample(profile: str, count: int, commit: str, *, seconds: float = 30) -> lis
     One run of each experiment whose turn it is, drawn by the commit's name; then others while their
     time fits in `seconds`.
     """
-    shuffled = sorted(records(profile), key=lambda record: record["identity"])
-    random.Random(commit).shuffle(shuffled)
-    names = sorted({record["experiment"] for record in shuffled})
-    turn = {name for index, name in enumerate(names) if index % ROTATION == count % ROTATION}
-    chosen = [
-        next(record for record in shuffled if record["experiment"] == name) for name in sorted(turn)
-    ]
+    drawn = shuffled(records(profile), commit)
+    firsts = {record["experiment"]: record for record in reversed(drawn)}
+    chosen = [firsts[name] for name in sorted(firsts)[count % ROTATION :: ROTATION]]
     spent = sum(record["seconds"] for record in chosen)
-    for record in shuffled:
+    for record in drawn:
         if record not in chosen and spent + record["seconds"] <= seconds:
             chosen.append(record)
             spent += record["seconds"]
     return chosen
+
+
+def shuffled(records: list[Record], commit: str) -> list[Record]:
+    """In an order that a commit's name gives."""
+    ordered = sorted(records, key=lambda record: record["identity"])
+    random.Random(commit).shuffle(ordered)
+    return ordered
 
 
 def present_commit() -> tuple[int, str]:
@@ -110,8 +115,8 @@ def present_commit() -> tuple[int, str]:
 
 
 def recompute(record: Record) -> list[str]:
-    """Compute a reference run again, in an empty store. Returns what disagrees, a line each
-    (`disagreements`).
+    """Compute a reference run again, in an empty store. Returns the metrics that disagree, a line
+    each: bit for bit where both are of one machine, else beyond the stated tolerance.
 
     A run that needs frames is passed over where none can be rendered, as its notebook is.
     """
@@ -123,32 +128,19 @@ def recompute(record: Record) -> list[str]:
         except control_frames.Unavailable:
             return []
     assert new is not None
-    return disagreements(record, new)
-
-
-def disagreements(old: Record, new: Record) -> list[str]:
-    """Metrics in which two records of one run differ: bit for bit where both are of one machine,
-    else beyond the stated tolerance.
-    """
-    same = old["machine"] == new["machine"]
-    which = "same" if same else "another"
+    same, now = record["machine"] == new["machine"], new["metrics"]
+    which, experiment = "same" if same else "another", record["experiment"]
     return [
-        f"{old['experiment']} {name}: {new['metrics'].get(name)} now, {value} in the reference "
-        f"({which} machine)"
-        for name, value in old["metrics"].items()
-        if not agree(
-            value, new["metrics"].get(name), None if same else tolerance(old["experiment"], name)
-        )
+        f"{experiment} {name}: {now.get(name)} now, {value} in the reference ({which} machine)"
+        for name, value in record["metrics"].items()
+        if not agree(value, now.get(name), None if same else tolerance(experiment, name))
     ]
 
 
 @functools.cache
 def _tolerances() -> list[tuple[str, float, float]]:
-    with open(Path(__file__).with_name("tolerances.csv"), newline="") as file:
-        return [
-            (row["metric"], float(row["absolute"]), float(row["relative"]))
-            for row in csv.DictReader(file)
-        ]
+    table = pd.read_csv(Path(__file__).with_name("tolerances.csv"))
+    return [*zip(table["metric"], table["absolute"], table["relative"], strict=True)]
 
 
 def tolerance(experiment: str, metric: str) -> tuple[float, float]:
@@ -173,17 +165,15 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
     """
     if within is None:
         return bool(old == new)
-    if math.isinf(within[0]):
+    absolute, relative = within
+    if math.isinf(absolute):
         return True
-    if isinstance(old, list):
-        return (
-            isinstance(new, list)
-            and len(old) == len(new)
-            and all(agree(a, b, within) for a, b in zip(old, new, strict=True))
-        )
-    if not isinstance(old, int | float) or not isinstance(new, int | float):
+    try:
+        a, b = np.asarray(old, float), np.asarray(new, float)
+    except (TypeError, ValueError):  # no numbers
         return bool(old == new)
-    return abs(old - new) <= within[0] + within[1] * max(abs(old), abs(new))
+    near = a.shape == b.shape and abs(a - b) <= absolute + relative * np.maximum(abs(a), abs(b))
+    return bool(np.all(near))
 
 
 @contextlib.contextmanager

@@ -8,18 +8,16 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, notebooks, typeset
-from curlnb.companion.finished import read_status
 from curlnb.companion.formatting import MARKS
 from curlnb.runs.files import json_if_there, write_atomically
 
-T = TypeVar("T")
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",
     "chuang2020": "Chuang et al. 2020 (DCL)",
@@ -58,7 +56,7 @@ def write_report(
     references: Path,
     out: Path,
     *,
-    links: Mapping[str, str] | None = None,
+    links: Mapping[str, str] = {},
     home: str = "",
 ) -> Path:
     """Write the page of one reproduction, or of the committed references alone, and return it.
@@ -69,7 +67,7 @@ def write_report(
     read is said on the page. links: where the page finds each notebook, by name. home: the address
     of a site that the page is part of.
     """
-    page = _page(results, references, out.parent, links or {})
+    page = _page(results, references, out.parent, links)
     text = _environment().get_template("report.html").render(**page, home=home)
     write_atomically(out, lambda file: file.write_text(text, encoding="utf-8"))
     return out
@@ -111,11 +109,11 @@ def _page(
     """Everything the template needs; links are relative to the folder `base`."""
     problems: list[str] = []
 
-    def read(path: Path, get: Callable[[Path], T], otherwise: T) -> T:
+    def read(path: Path, get: Callable[[Path], Any], otherwise: Any) -> Any:
         try:
             return get(path)
         except (OSError, ValueError, LookupError) as error:
-            why = " ".join(str(error).split())
+            why = formatting.printable(error)
             problems.append(f"{path.parent.name}/{path.name} cannot be read: {why}")
             return otherwise
 
@@ -145,13 +143,9 @@ def _page(
         rows, judged = ledger.records(best) + ledger.records(own), here["notebook"]
         for title, side in {"This run": here, "Reference": committed[results.name]}.items():
             sides[title] = {row["id"]: row for row in ledger.records(side)}
-        status = read(results / "status.json", read_status, {})
+        status = notes(results / "status.json")
         about = {"This run": notes(results / "provenance.json")} | about
-    counted = judged.value_counts().to_dict()
-    shown = [
-        notebook | {"claims": counted.get(notebook["name"], 0)}
-        for notebook in _notebooks(results, base, status, links)
-    ]
+    shown = _notebooks(results, base, status, links, judged.value_counts())
     return {
         "profile": results.name if results else "",
         "provenance": {name: _provenance(source) for name, source in about.items() if source},
@@ -169,25 +163,34 @@ def _page(
 
 
 def _notebooks(
-    results: Path | None, base: Path, status: Mapping[str, Any], links: Mapping[str, str]
+    results: Path | None,
+    base: Path,
+    status: Mapping[str, Any],
+    links: Mapping[str, str],
+    judged: pd.Series,
 ) -> list[dict[str, Any]]:
-    """The notebooks in reading order: title, what became of each, and where it is found, executed
-    or as it is committed.
+    """The notebooks in reading order: title, what became of each, how many claims it judges, and
+    where it is found, executed or as it is committed.
     """
-    paths = {notebooks.name_of(path): path for path in notebooks.find()}
 
     def link(*places: Path) -> str:
         found = [path for path in places if path.exists()]
         return quote(Path(os.path.relpath(found[0], base)).as_posix()) if found else ""
 
     shown = []
-    for name, path in paths.items():
+    for path in notebooks.find():
+        name = notebooks.name_of(path)
         state = {"state": "", "seconds": 0.0, "error": "", "log": ""} | status.get(name, {})
         executed = [results / "notebooks" / f"{name}.ipynb"] if results else []
-        log = link(results / state["log"]) if results and state["log"] else ""
-        address = links.get(name) or link(*executed, path)
         shown.append(
-            {**state, "name": name, "title": notebooks.title_of(path), "link": address, "log": log}
+            state
+            | {
+                "name": name,
+                "title": notebooks.title_of(path),
+                "claims": judged.get(name, 0),
+                "link": links.get(name) or link(*executed, path),
+                "log": link(results / state["log"]) if results and state["log"] else "",
+            }
         )
     return shown
 

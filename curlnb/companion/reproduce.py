@@ -4,7 +4,6 @@ What stands in results/<profile>: status.json (what became of each notebook), no
 executed copies), tables/, figures/, claims.csv, runs/, logs/, provenance.json and report.html.
 """
 
-import contextlib
 import datetime
 import json
 import math
@@ -15,22 +14,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-from filelock import Timeout
-
-from curlnb.companion import ledger, notebooks, report
+from curlnb.companion import ledger, notebooks, profiles, report
 from curlnb.companion.finished import (
     PACKAGE,
+    Status,
+    alone_in,
     changed,
     files_of,
     inputs_of,
     list_of_runs,
-    outcome,
-    read_status,
-    unless_damaged,
 )
 from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
@@ -51,7 +47,7 @@ def reproduce(
     *,
     jobs: int | None = None,
     adopt: bool = False,
-    change: Mapping[str, Any] | None = None,
+    change: Mapping[str, Any] = {},
 ) -> int:
     """Run the notebooks at `profile`, write the report, print where it is. Returns how many failed.
 
@@ -65,91 +61,66 @@ def reproduce(
     profile changed, or it reads the ledger and another is run; one that was interrupted goes on
     from its finished runs.
     """
-    paths = _with_profile(notebooks.find(selected), profile)
+    paths = notebooks.with_profile(notebooks.find(selected), profile)
     for path in paths if change else ():
-        notebooks.check_change(path, profile, change or {})
+        profiles.changed(notebooks.settings_of(path).get(profile, {}), change)
     results = environment.results_root() / profile
-    results.mkdir(parents=True, exist_ok=True)
-    try:
-        with files.lock(results / "lock", 0), tempfile.TemporaryDirectory() as scratch:
-            files.clear_leftovers(results)
-            work = _Reproduction(profile, results, scratch, adopt, change or {})
-            return work.reproduce(paths, jobs)
-    except Timeout:
-        raise RuntimeError(
-            f"another `make reproduce` is at work in {results}; wait for it, "
-            "or use another CURLNB_RESULTS"
-        ) from None
-
-
-def _with_profile(paths: list[Path], profile: str) -> list[Path]:
-    """Those of the notebooks that have settings for the profile; the others are said to be left
-    out. ValueError for none.
-    """
-    kept = notebooks.with_profile(paths, profile)
-    if not kept:
-        names = ", ".join(map(name_of, paths))
-        raise ValueError(f"none of {names} has settings for the profile {profile}")
-    if len(kept) < len(paths):
-        many = f"{len(kept)} of {len(paths)} notebooks"
-        print(f"  {many} have settings for {profile}; the others are left out")
-    return kept
+    with alone_in(results), tempfile.TemporaryDirectory() as scratch:
+        files.clear_leftovers(results)
+        status = ledger.unless_damaged(files.json_if_there, results / "status.json", {})
+        work = _Reproduction(profile, results, scratch, adopt, change, status)
+        return work.reproduce(paths, jobs)
 
 
 class _Job:
-    """A notebook at work in a process of its own, with its log and the lines of its progress."""
+    """A notebook at work in a process of its own, which ends soon after this one does, with its log
+    and the lines of its progress.
 
-    def __init__(self, path: Path, results: Path) -> None:
-        self.path, self.name, self.start = path, name_of(path), time.monotonic()
-        self.output = results / "notebooks" / f"{self.name}.ipynb"
+    words: what `curlnb.companion.execute` takes behind the notebook and its executed copy.
+    """
+
+    def __init__(
+        self, path: Path, results: Path, words: list[str], variables: dict[str, str]
+    ) -> None:
+        self.name, self.start = name_of(path), time.monotonic()
+        output = results / "notebooks" / f"{self.name}.ipynb"
         self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
-        self.progress = self.log.with_suffix(".progress")
+        progress = self.log.with_suffix(".progress")
         runs = list_of_runs(results, self.name)
-        for file in (self.output, self.log, runs):
+        for file in (output, self.log, runs):
             file.parent.mkdir(parents=True, exist_ok=True)
         runs.unlink(missing_ok=True)
-        self.progress.write_text("")
-        self.lines = open(self.progress, encoding="utf-8", errors="replace")  # noqa: SIM115
-
-    def begin(self, profile: str, change: Mapping[str, Any], variables: dict[str, str]) -> None:
-        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(self.progress)}
-        line = [*PYTHON, "curlnb.companion.execute", str(self.path), str(self.output), profile]
-        line.append(json.dumps(dict(change)))
+        progress.write_text("")
+        self.lines = open(progress, encoding="utf-8", errors="replace")  # noqa: SIM115
+        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(progress)}
+        line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), *words]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def kill(self) -> None:
-        """End it with its kernel and its workers."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self.process.pid)
-            for each in (*own.children(recursive=True), own):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-        self.process.wait()
-
     def error(self) -> str:
         """Why it failed; empty where it did not."""
         if self.process.returncode == 0:
             return ""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if lines and lines[-1].startswith("FAILED: "):
-            return printable(lines[-1].removeprefix("FAILED: "))
-        return f"its process ended with status {self.process.returncode}"
+        log = self.log.read_text(encoding="utf-8", errors="replace")
+        _, failed, why = f"\n{log}".rpartition("\nFAILED: ")
+        status = f"its process ended with status {self.process.returncode}"
+        return printable(why) if failed else status
 
 
+@dataclass
 class _Reproduction:
     """Notebooks at work, what became of them, and what is said of the whole."""
 
-    def __init__(
-        self, profile: str, results: Path, scratch: str, adopt: bool, change: Mapping[str, Any]
-    ) -> None:
-        self.profile, self.results, self.scratch = profile, results, scratch
-        self.adopt, self.change = adopt, change
-        self.status = unless_damaged(read_status, results / "status.json")
-        self.at_work: list[_Job] = []
-        self.inputs: dict[str, str] = {}
+    profile: str
+    results: Path
+    scratch: str
+    adopt: bool
+    change: Mapping[str, Any]
+    status: Status
+    at_work: list[_Job] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
 
     def reproduce(self, paths: list[Path], jobs: int | None) -> int:
         """What `reproduce` does, and returns."""
@@ -159,13 +130,9 @@ class _Reproduction:
             print(
                 f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)"
             )
-        try:
-            self.run(_turns(todo, jobs), len(finished), len(paths))
-        finally:
-            for job in self.at_work:
-                job.kill()
+        self.run(_turns(todo, jobs), len(finished), len(paths))
         place = self.results / "provenance.json"
-        if todo or not unless_damaged(files.json_if_there, place):
+        if todo or not ledger.unless_damaged(files.json_if_there, place, {}):
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, environment.reference_folder(), page)
@@ -191,10 +158,11 @@ class _Reproduction:
                 needs = notebooks.needs(path)
                 self.inputs[name] = inputs_of(path, self.profile, self.change)
             except (ValueError, OSError) as error:  # the others can run
-                self.status[name] = outcome(printable(error))
+                self.status[name] = {"state": "failed", "error": printable(error), "log": ""}
                 continue
-            wanted = {"state": "done", "inputs": self.inputs[name], "judged": judged.get(name, 0)}
-            same = wanted.items() <= before.items() and not self.adopt and not before["adopted"]
+            wanted = {"state": "done", "adopted": False, "inputs": self.inputs[name]}
+            wanted |= {"judged": judged.get(name, 0)}
+            same = wanted.items() <= before.items() and not self.adopt
             lost = changed(self.results, before["left"]) if same else []
             for piece in lost:
                 print(
@@ -212,21 +180,19 @@ class _Reproduction:
         self.done, self.total = done, total
         reference = provenance.of_reference(self.profile) or provenance.of_reference("quick")
         seconds = reference.get("notebook_seconds", {})
-        self.shown = time.monotonic()
+        words = [self.profile, json.dumps(dict(self.change))]
         for group, at_once in turns:
             waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
             share = max(1, environment.cores() // at_once)
             while waiting or self.at_work:
                 while waiting and len(self.at_work) < at_once:
-                    job = _Job(waiting.pop(), self.results)
-                    print(f"  {job.name}: started", flush=True)
-                    job.begin(self.profile, self.change, self.variables(share))
+                    path = waiting.pop()
+                    print(f"  {name_of(path)}: started", flush=True)
+                    job = _Job(path, self.results, words, self.variables(share))
                     self.at_work.append(job)
                 time.sleep(0.2)
                 for job in [*self.at_work]:
                     self.look(job, share)
-                if time.monotonic() - self.shown >= 60:
-                    self.show()
 
     def variables(self, share: int) -> dict[str, str]:
         """The environment of a kernel with a share of the cores: the project's own Python, package
@@ -257,45 +223,38 @@ class _Reproduction:
         error = job.error()
         seconds = round(time.monotonic() - job.start, 1)
         longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
-        self.status[job.name] = outcome(
-            error,
-            seconds=seconds,
-            longest=longest,  # which trained its runs; later ones found them
-            cores=share,
-            log=str(job.log.relative_to(self.results)),
-            inputs=self.inputs[job.name],
-            judged=int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
-            left=files_of(self.results, job.name),
-            adopted=self.adopt,
-        )
+        self.status[job.name] = {
+            "state": "failed" if error else "done",
+            "error": error,
+            "seconds": seconds,
+            "longest": longest,  # which trained its runs; later ones found them
+            "cores": share,
+            "log": str(job.log.relative_to(self.results)),
+            "inputs": self.inputs[job.name],
+            "judged": int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
+            "left": files_of(self.results, job.name),
+            "adopted": self.adopt,
+        }
         write_json(self.results / "status.json", self.status)
         self.done += not error
         print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
-        self.show()
-
-    def show(self) -> None:
-        """How much of the whole is done; once a minute, and where a notebook ends."""
-        self.shown = time.monotonic()
-        keys: set[str] = set()
-        for path in (self.results / "runs" / "used").glob("*.txt"):
-            keys.update(path.read_text(errors="replace").split())
-        finished = sum((self.results / "runs" / key / "run.json").exists() for key in keys)
-        parts = [f"whole: {self.done} of {self.total} notebooks"]
-        parts += [f"{finished} of {len(keys)} runs so far"] if keys else []
-        print(", ".join(parts), flush=True)
+        print(f"whole: {self.done} of {self.total} notebooks", flush=True)
 
     def provenance(self) -> dict[str, Any]:
         """What these results were made with."""
+        cores = environment.cores()
+        done = [state for state in self.status.values() if state["state"] == "done"]
         return {
             "profile": self.profile,
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": provenance.commit(),
             "device": str(default_device()),
-            "cores": environment.cores(),
+            "cores": cores,
             "machine": {name: value for name, value in provenance.machine().items() if value},
             "python": platform.python_version(),
-            "notebooks": sum(state["state"] == "done" for state in self.status.values()),
-            "total_seconds": round(machine_seconds(self.status), 1),
+            "notebooks": len(done),
+            # one on half of the cores counts half
+            "total_seconds": round(sum(x["seconds"] * x["cores"] for x in done) / cores, 1),
         }
 
 
@@ -307,17 +266,8 @@ def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple
     alone_on_gpu = jobs is None and default_device().type != "cpu"
     groups: list[list[Path]] = [[], [], [], []]
     for path, needs in todo.items():
-        turn = 1 if alone_on_gpu and needs.trains else 0
-        groups[3 if needs.last else 2 if needs.alone else turn].append(path)
+        turn = 3 if needs.last else 2 if needs.alone else int(alone_on_gpu and needs.trains)
+        groups[turn].append(path)
     at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
     pairs = zip(groups, at_once, strict=True)
     return [(group, min(most, len(group))) for group, most in pairs if group]
-
-
-def machine_seconds(states: Mapping[str, Mapping[str, Any]]) -> float:
-    """The seconds that the finished notebooks took of the whole machine: one on half of its cores
-    counts half.
-    """
-    cores = environment.cores()
-    done = (state for state in states.values() if state["state"] == "done")
-    return sum(state["seconds"] * state["cores"] / cores for state in done)

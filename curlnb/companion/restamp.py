@@ -11,10 +11,8 @@ same bits. Only experiments of which every branch agreed are renewed.
 import concurrent.futures
 import json
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +27,27 @@ def branch(record: Record) -> tuple[tuple[str, Any], ...]:
     """What tells which code a run goes through: its parameters that are names, and whether the
     loss's weights are in force.
     """
-    own = record["parameters"].items()
-    names = [(name, value) for name, value in own if isinstance(value, str)]
-    return tuple(sorted([*names, *((name, bool(value)) for name, value in own if name in WEIGHTS)]))
+    told = {
+        name: bool(value) if name in WEIGHTS else value
+        for name, value in record["parameters"].items()
+        if name in WEIGHTS or isinstance(value, str)
+    }
+    return tuple(sorted(told.items()))
 
 
 def chosen(records: list[Record], commit: str) -> list[Record]:
     """One record of each branch, drawn by the commit's name."""
-    shuffled = sorted(records, key=lambda record: record["identity"])
-    random.Random(commit).shuffle(shuffled)
-    return list({branch(record): record for record in shuffled}.values())
+    drawn = reference.shuffled(records, commit)
+    return list({branch(record): record for record in drawn}.values())
 
 
-def restamp(profile: str = "quick", only: Sequence[str] = ()) -> str:
-    """Renew the digests of the reference runs of all stale experiments (of those in `only`, if
-    given) that kept their bits.
+def restamp(profile: str) -> str:
+    """Renew the digests of the reference runs of all stale experiments that kept their bits.
 
     ValueError names the first metric that differs, after the experiments that agree were renewed.
     """
     every, commit = reference.records(profile), reference.present_commit()[1]
-    names = sorted(name for name in reference.stale(profile) if not only or name in only)
+    names = sorted(reference.stale(profile))
     if not names:
         return "no reference run is stale"
     failed: list[str] = []

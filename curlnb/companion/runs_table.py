@@ -7,12 +7,12 @@
 describes the columns.
 """
 
-import json
 import sys
 from typing import Any
 
 import pandas as pd
 
+from curlnb.companion import reference
 from curlnb.runs import environment
 
 ABOUT = ("profile", "experiment", "identity", "seed", "seconds", "device", "cpu", "gpu", "torch")
@@ -26,17 +26,13 @@ def runs_table(*profiles: str) -> pd.DataFrame:
     Metrics that are lists (curves) and arrays stay in the records, results/reference/*/runs.
     ValueError for a profile that has no committed runs.
     """
-    found = {
-        path.parent.name: sorted(path.glob("*.jsonl"))
-        for path in sorted(environment.reference_folder().glob("*/runs"))
-    }
+    found = [path.parent.name for path in sorted(environment.reference_folder().glob("*/runs"))]
     if unknown := [profile for profile in profiles if profile not in found]:
         raise ValueError(f"no committed runs of {unknown[0]!r}: one of {', '.join(found)}")
     rows = [
-        _row(profile, json.loads(line))
+        _row(profile, record)
         for profile in profiles or found
-        for file in found[profile]
-        for line in file.read_text(encoding="utf-8").splitlines()
+        for record in reference.records(profile)
     ]
     table = pd.DataFrame(rows)
     names = {str(name) for name in table} - {*ABOUT}

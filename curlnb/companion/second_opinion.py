@@ -29,28 +29,23 @@ def bayes_factor(mean: float, sd: float, n: int, size: float) -> float:
 
     Under the size the true difference is normal around it with half of it as standard deviation,
     cut off at zero; the likelihood is Student's t with n - 1 degrees of freedom, which a flat prior
-    of log sd leaves. ValueError for fewer than two differences, no spread or no size.
+    of log sd leaves.
     """
-    if n < 2 or not sd > 0 or not size:
-        raise ValueError(
-            f"a Bayes factor needs n >= 2, sd > 0 and a size, got {n}, {sd:g} and {size:g}"
-        )
-    size, mean = abs(size), math.copysign(1, size) * mean
     error = sd / math.sqrt(n)
 
-    def weighted(difference: float) -> float:
-        """Its likelihood relative to that of none, times its density under the stated size."""
-        t, t0 = (mean - difference) / error, mean / error
+    def weighted(z: float) -> float:
+        """The likelihood, relative to that of none, z standard deviations of the prior from the
+        stated size, times the density there.
+        """
+        t, t0 = (mean - size * (1 + z / 2)) / error, mean / error
         log_ratio = n / 2 * (math.log1p(t0 * t0 / (n - 1)) - math.log1p(t * t / (n - 1)))
-        z = (difference - size) / (size / 2)
-        density = math.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * size / 2) / special.ndtr(2)
-        return math.exp(log_ratio) * density
+        return math.exp(log_ratio - z * z / 2)
 
-    far = 5 * size  # eight standard deviations of the prior
-    places = (mean - 4 * error, mean, mean + 4 * error, size)
-    breaks = [x for x in places if 0 < x < far]  # the size, at least
-    found, _ = integrate.quad(weighted, 0, far, points=breaks, limit=200)
-    return float(found)
+    least, most = -2, 8  # the prior is cut off at zero
+    places = (2 * ((mean + x * error) / size - 1) for x in (-4, 0, 4))
+    breaks = [0.0, *(z for z in places if least < z < most)]
+    found, _ = integrate.quad(weighted, least, most, points=breaks, limit=200)
+    return float(found / math.sqrt(2 * math.pi) / special.ndtr(2))
 
 
 def equivalence_interval(mean: float, sd: float, n: int) -> tuple[float, float]:

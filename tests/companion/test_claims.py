@@ -122,8 +122,7 @@ def test_plans_at_the_ends_of_what_can_be_planned():
     assert gain(effect=100.0, sd=1.0).seeds == 5, "no fewer give a verdict"
     for effect, region in ((0.0, ABOVE_0), (1.0, MARGIN), (-2.0, ABOVE_0)):
         assert seeds_needed(effect, 1.0, region) is None, "it is not inside"
-    with refused(r"no number of seeds finds 1e-05 where sd = 1"):
-        _ = gain(effect=1e-5, sd=1.0).seeds  # inside, but a million would not do
+    assert gain(effect=1e-5, sd=1.0).seeds is None, "inside, but a million would not do"
 
 
 # --- the grammar
@@ -229,12 +228,9 @@ def test_power_is_as_stated(effect, sd, region):
     ("columns", "says"),
     [
         (dict(id="chaung2020/fig 4a"), "should read paper/slug"),
-        (dict(kind="identity"), "kind 'identity', which is not one of experiment, theorem"),
         (dict(claim=" "), "give the claim in words"),
         (dict(low=1.0, high=-1.0), "empty region"),
-        (dict(low=None), "experiment and has no region"),
         (dict(effect=0.0), "effect 0.0, which is not inside"),
-        (dict(readings=("one",)), "needs two readings"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused_in_one_line(columns, says):
@@ -385,17 +381,21 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
 @pytest.mark.parametrize(
     ("claim", "options", "says"),
     [
-        (gain(), dict(), "say in note= why it was not run"),
+        (gain(), dict(), "say in note= why"),
         (gain(), dict(differences=[], data="stl10"), r"shape \[0\].*one a seed"),
         (gain(), dict(differences=FIVE, interval=(1, 0, 2), data="stl10"), "only one of them"),
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
         (gain(), dict(differences=FIVE), "say in data= what .* on; the paper's is stl10"),
         (GAIN, dict(exact="holds", value=1.0), "over seeds: judge it by differences or an inter"),
-        (theory(), dict(differences=FIVE), "claims no region: judge it by exact=, one of holds"),
+        (theory(), dict(differences=FIVE), "it claims no region: judge it by exact=, one of holds"),
         (theory(high=-0.5), dict(exact="holds", value=-0.4), "value -0.4, claimed < -0.5"),
         (theory(), dict(exact="true"), "'true' is not one of holds, loose, proof step fails, f"),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
-        (GAIN, dict(differences=FIVE, diagnostic={"AUC": 1}), r"=\{'untrained encoder': ...\}"),
+        (
+            GAIN,
+            dict(differences=FIVE, diagnostic={"AUC": 1}),
+            "trivial explanation: untrained encoder",
+        ),
     ],
 )
 def test_bad_judgements_fail_in_one_line(claim, options, says):
@@ -424,8 +424,8 @@ def test_a_notebook_hands_in_what_it_measured(book):
 @pytest.mark.parametrize(
     ("id", "says"),
     [
-        ("chuang2020/fig4", "has no 'chuang2020/fig4': did you mean chuang2020/fig4a"),
-        ("nonsense", "ids read paper/slug"),
+        ("chuang2020/fig4", "has no 'chuang2020/fig4'; the closest are chuang2020/fig4a"),
+        ("nonsense", "a claim of your own is 'mine/...'"),
         ("robinson2021/dd", "not for 2_dcl/5.1_figure4_images to judge: no machine holds it"),
         ("mine/x", "'mine/x' says nothing: give the claim in words"),
         ("chuang2020/s55", "chuang2020/s55 is judged twice"),
@@ -504,8 +504,8 @@ def test_pairs_are_matched_by_seed_whatever_the_order():
     ("runs", "says"),
     [
         (RUNS.drop(index=0), r"seeds of one arm only, 'hard' or 'biased': 2"),
-        (pd.concat([RUNS, RUNS.head(1)]), r"several runs with loss 'biased' and seed 2"),
-        (RUNS[RUNS["loss"] == "hard"], "no run with loss 'biased': one of 'hard'"),
+        (pd.concat([RUNS, RUNS.head(1)]), r"several rows of {'loss': 'biased'} have seed 2"),
+        (RUNS[RUNS["loss"] == "hard"], "seeds of one arm only, 'hard' or 'biased': 0, 1, 2"),
         (RUNS.drop(columns="knn"), "no column 'knn'"),
     ],
 )
@@ -616,7 +616,7 @@ def test_best_evidence_is_looked_for_here_and_in_the_references(book, monkeypatc
     assert ledger.best("curlnb/vanish")["verdict"] == "reproduced"
     monkeypatch.setenv("CURLNB_REFERENCE", "1")
     assert ledger.best("curlnb/vanish")["verdict"] == "not run"
-    with refused("did you mean curlnb/vanish"):
+    with refused("the closest are curlnb/vanish"):
         ledger.best("curlnb/vanishes")
 
 

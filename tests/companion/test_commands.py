@@ -38,23 +38,22 @@ def test_a_broken_notebook_is_named(checkout, book):
         notebooks.needs(at(checkout, "broken", book))
 
 
-def test_a_damaged_file_of_settings_is_named_and_the_others_data_is_fetched(
-    checkout, capfd, monkeypatch
-):
-    at(checkout, "1_bad").with_suffix(".toml").write_text("[quick")
+def test_a_damaged_file_of_settings_is_named_before_data_is_fetched(checkout, capfd, monkeypatch):
     at(checkout, "2_good").with_suffix(".toml").write_text('[quick]\ndata = "cifar10-mini"')
     fetched = []
     monkeypatch.setattr(datasets, "names", lambda: ["cifar10-mini"])
     monkeypatch.setattr(datasets, "prepare", fetched.extend)
-    assert main(["data"]) == 1
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "1_bad.toml holds no settings (" in line
+    assert main(["data"]) == 0
     assert fetched == ["cifar10-mini"]
+    at(checkout, "1_bad").with_suffix(".toml").write_text("[quick")
+    assert main(["data"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "1_bad.toml: " in line
 
 
 def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
     assert main(["reproduce"]) == 2
-    assert "no notebook below" in capfd.readouterr().err
+    assert "no notebook at" in capfd.readouterr().err
 
 
 def test_a_reader_of_the_output_who_goes_away_is_no_error(capfd, monkeypatch):

@@ -58,30 +58,18 @@ def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypa
     dry.require(epochs=[6])  # a dry run judges nothing
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ('bn_groups = "None"\n', "", "profile 'quick' lacks the setting 'bn_groups'"),
-        ("[dry]", "[dry]\nepoch = 1", "dry has the setting 'epoch' that no profile has"),
-    ],
-)
-def test_a_damaged_file_is_named(page, old, new, says):
-    page.write_text(FILE.replace(old, new))
-    with refused(f"x.toml.*{says}"):
+def test_a_file_in_which_a_profile_lacks_a_setting_is_named(page):
+    page.write_text(FILE.replace('bn_groups = "None"\n', ""))
+    with refused("x.toml.*profile 'quick' lacks the setting 'bn_groups'"):
         profiles.read(page)
 
 
 def test_a_notebooks_settings_are_read_without_executing_it(page):
     path = page.with_suffix(".ipynb")
     assert notebooks.settings_of(path)["gpu"]["epochs"] == 20
-    notebooks.check_change(path, "quick", {"epochs": 3})
-    with refused(r"^x: there is no setting 'epoch' to change: dataset"):
-        notebooks.check_change(path, "quick", {"epoch": 3})
     page.unlink()
     assert notebooks.settings_of(path) == {}
     assert notebooks.with_profile([path], "paper") == [path], "it takes part in all"
-    with refused("keeps its settings in a cell"):
-        notebooks.check_change(path, "quick", {"epochs": 3})
 
 
 def test_a_copy_keeps_what_it_makes_apart(page, monkeypatch, capsys):

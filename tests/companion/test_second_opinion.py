@@ -56,9 +56,6 @@ def test_a_bayes_factor_misleads_as_seldom_as_it_says() -> None:
 
 def test_a_bayes_factor_depends_neither_on_unit_nor_on_direction() -> None:
     assert bayes_factor(1.3, 0.7, 6, 2.0) == pytest.approx(bayes_factor(-13, 7, 6, -20), rel=1e-6)
-    for faulty in ((1.0, 0.0, 5, 1.0), (1.0, 1.0, 1, 1.0), (1.0, 1.0, 5, 0.0)):
-        with pytest.raises(ValueError, match="needs n >= 2, sd > 0 and a size"):
-            bayes_factor(*faulty)
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
