@@ -24,7 +24,7 @@ def read_status(path: Path) -> Status:
     """What became of each notebook, by name; empty where there is no file. ValueError, with the
     path, for a damaged one.
     """
-    status = files.json_if_there(path)
+    status = files.read_json(path)
     if not all(isinstance(state, dict) for state in status.values()):
         raise ValueError(f"{path} is damaged: `make reproduce` makes it again")
     return status

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from curlnb.companion import ledger, notebooks
 from curlnb.companion.finished import changed, inputs_of, list_of_runs, read_status
@@ -72,7 +72,9 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     """
     results = environment.results_root() / profile
     try:
-        with files.lock(results / "lock", 0) if results.is_dir() else contextlib.nullcontext():
+        with (
+            FileLock(results / "lock", timeout=0) if results.is_dir() else contextlib.nullcontext()
+        ):
             return _promote(profile, results, folder(profile), renewed)
     except Timeout:
         raise RuntimeError(f"a `make reproduce` is at work in {results}: wait for it") from None

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from curlnb.companion import formatting, ledger, notebooks, typeset
 from curlnb.companion.finished import read_status
 from curlnb.companion.formatting import MARKS
-from curlnb.runs.files import json_if_there, write_atomically
+from curlnb.runs.files import read_json, write_atomically
 
 T = TypeVar("T")
 PAPER_TITLES = {
@@ -120,7 +120,7 @@ def _page(
             return otherwise
 
     def notes(path: Path) -> dict[str, Any]:
-        return read(path, json_if_there, {})
+        return read(path, read_json, {})
 
     def ledgers(root: Path) -> dict[str, pd.DataFrame]:
         files = {name: root / name / ledger.FILE for name in ledger.PROFILES}

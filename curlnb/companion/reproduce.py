@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from curlnb.companion import ledger, notebooks, report
 from curlnb.companion.finished import (
@@ -71,7 +71,7 @@ def reproduce(
     results = environment.results_root() / profile
     results.mkdir(parents=True, exist_ok=True)
     try:
-        with files.lock(results / "lock", 0), tempfile.TemporaryDirectory() as scratch:
+        with FileLock(results / "lock", timeout=0), tempfile.TemporaryDirectory() as scratch:
             files.clear_leftovers(results)
             work = _Reproduction(profile, results, scratch, adopt, change or {})
             return work.reproduce(paths, jobs)
@@ -165,7 +165,7 @@ class _Reproduction:
             for job in self.at_work:
                 job.kill()
         place = self.results / "provenance.json"
-        if todo or not unless_damaged(files.json_if_there, place):
+        if todo or not unless_damaged(files.read_json, place):
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, environment.reference_folder(), page)

@@ -9,7 +9,6 @@ import difflib
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from curlnb.data.download import DataError
 from curlnb.runs import environment
@@ -95,14 +94,11 @@ def entries() -> dict[str, Entry]:
 
 @functools.cache
 def _entries(path: Path) -> dict[str, Entry]:
-    try:
-        rows = read_json(path)
-    except FileNotFoundError:
-        remedy = "set CURLNB_HOME to a checkout of this project"
-        raise DataError(f"{path} is missing: {remedy}") from None
-    return {name: _entry(name, row) for name, row in rows.items()}
-
-
-def _entry(name: str, row: dict[str, Any]) -> Entry:
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return Entry(name, **fields)
+    rows = read_json(path)
+    if not rows:
+        raise DataError(f"{path} is missing: set CURLNB_HOME to a checkout of this project")
+    found = {}
+    for name, row in rows.items():
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        found[name] = Entry(name, **fields)
+    return found

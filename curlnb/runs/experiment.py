@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from curlnb.choices import FORMER
+from curlnb.runs.devices import numerics
 from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
-from curlnb.runs.provenance import numerics
 from curlnb.runs.source import Graph, Source, digest_of, is_ours
 from curlnb.runs.validation import check_parameters
 

@@ -22,10 +22,10 @@ from safetensors import safe_open
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
+from curlnb.runs.devices import numerics, other_numerics
 from curlnb.runs.executors import Job, SweepError, local_processes, work
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
-from curlnb.runs.provenance import numerics, other_numerics
 from curlnb.runs.store import Store, default_store, read_reference
 from curlnb.runs.sweep import sweep
 
