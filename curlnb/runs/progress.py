@@ -51,11 +51,10 @@ class Display:
     def move(self) -> str:
         """Move the bar to where the runs are now. Returns that in words."""
         notes = [note for job in list(self.left.values()) if (note := _note(job))]
-        done = sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes)
-        self.bar.n = round(self.total - len(self.left) + done, 1)
+        shares = [note["done"] / (note["total"] or 1) for note in notes]
+        self.bar.n = round(self.total - len(self.left) + TRAINED * sum(shares), 1)
         self.bar.refresh()
         if len(notes) > 4:  # of a cluster
-            shares = [note["done"] / note["total"] for note in notes]
             return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
         return ", ".join(map(_in_words, notes))
 

@@ -51,7 +51,7 @@ def test_a_lists_items_are_checked_too(value):
 
 def test_a_run_is_refused_by_the_command_before_it_begins(capfd):
     assert main(["run", "images.simclr", "batch=1"]) == 2
-    told = "curlnb run: images.simclr: batch is 1: it must be a whole number, at least 2\n"
+    told = "curlnb run: images.simclr: batch is 1: it must be a whole number from 2 to 10000000\n"
     assert capfd.readouterr() == ("", told)
 
 
