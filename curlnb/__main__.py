@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 130
     except Exception as error:
-        if environment.debug():
+        if os.environ.get("CURLNB_DEBUG") == "1":
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
             error = RuntimeError(f"{error.name} is not installed: {remedy}")

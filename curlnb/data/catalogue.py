@@ -21,7 +21,7 @@ class Entry:
 
     splits: samples by split. sha256: digests by part; empty if the content was never at hand, so
     that the digest of the first fetch counts (`verified`). reader: the function that reads the
-    official files (`official_images`, `official_texts`). archives: pairs of an address and a
+    official files (`official_sets`). archives: pairs of an address and a
     SHA-256, each of the whole set; without a SHA-256 it is not fetched, but read if the user has
     it. files: official files without an archive, all of them needed, that the user has. mirror:
     whether `tools/data/mirrors.py` knows another source, and whether it comes "first" or "last".

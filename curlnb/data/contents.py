@@ -74,17 +74,16 @@ def _read_images(entry: Entry, path: Path) -> Tensors:
     return {"images": images, "labels": labels}
 
 
-def _image_fault(entry: Entry, split: str, content: Tensors) -> str:
-    found, expected = list(content["images"].shape), [entry.splits[split], *entry.shape]
-    return f"images {found} instead of {expected}" if found != expected else ""
+def _image_size(entry: Entry, split: str, content: Tensors) -> tuple[object, object]:
+    return [*content["images"].shape], [entry.splits[split], *entry.shape]
 
 
 # --- texts
 
 
-def _text_fault(entry: Entry, part: str, text: str) -> str:
-    found, expected = sum(line.startswith("= ") for line in text.splitlines()), entry.articles[part]
-    return f"{found:,} articles instead of {expected:,}" if expected not in (0, found) else ""
+def _text_size(entry: Entry, part: str, text: str) -> tuple[object, object]:
+    articles = sum(line.startswith("= ") for line in text.splitlines())
+    return articles, entry.articles[part] or articles
 
 
 # --- graphs
@@ -166,15 +165,15 @@ class Kind:
     """How the sets of a modality are kept.
 
     file: the path of a part below `data` or the cache; digest: of a content, as the catalogue has
-    it; read, write: a part's content, from and to a path; fault: how a content differs from the
-    catalogue, for a message that says more than that the digest is another one, "" if unknown.
+    it; read, write: a part's content, from and to a path; size: the shape of a content's images or
+    the number of its articles, and what the catalogue has, for sets whose digest it does not have.
     """
 
     file: Callable[[Entry, str], str]
     digest: Callable[[Any], str]
     read: Callable[[Entry, Path], Any] = lambda entry, path: load_file(path)
     write: Callable[[Any, Path], object] = write_tensors
-    fault: Callable[[Entry, str, Any], str] = lambda entry, part, content: ""
+    size: Callable[[Entry, str, Any], tuple[object, object]] = lambda *_: (None, None)
 
 
 KINDS = {
@@ -182,14 +181,14 @@ KINDS = {
         lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
         lambda content: records_digest(content["images"], content["labels"]),
         _read_images,
-        fault=_image_fault,
+        size=_image_size,
     ),
     "texts": Kind(
         lambda entry, part: f"{entry.name}/{part}.txt.gz",
         lambda text: hashlib.sha256(text.encode()).hexdigest(),
         lambda entry, path: gzip.decompress(path.read_bytes()).decode(),
         lambda text, path: path.write_bytes(gzip.compress(text.encode(), 9, mtime=0)),
-        _text_fault,
+        _text_size,
     ),
     "graphs": Kind(
         lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",

@@ -10,6 +10,7 @@ Code outside this module that reads, fetches, verifies or reports is no part of 
 result depends on what `read` returns, and that is identified by its digest.
 """
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from curlnb.data import catalogue, official_images, official_texts
+from curlnb.data import catalogue, official_sets
 from curlnb.data.catalogue import Entry
 from curlnb.data.contents import KINDS
 from curlnb.data.download import DataError, cache_folder, download, sha256_of
@@ -71,8 +72,9 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
     """
     kind, expected = KINDS[entry.modality], _expected(entry, part)
     came = f"{entry.name} ({part}) from {origin}"
-    if fault := kind.fault(entry, part, content):
-        raise DataError(f"{came} has {fault}; not kept")
+    size, known = kind.size(entry, part, content)
+    if size != known:
+        raise DataError(f"{came} has size {size} instead of {known}; not kept")
     digest = kind.digest(content)
     if digest != (expected or digest):
         raise DataError(f"{came} has another SHA-256 than {expected}, the known one; not kept")
@@ -161,7 +163,9 @@ def fetch(name: str, report: Report = print, folder: Path | None = None) -> None
 
 
 def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
-    if _intact(entry):
+    with contextlib.suppress(DataError, Damaged):
+        for part in entry.parts:
+            _open(entry, part)
         report(f"{entry.name}: already here, verified")
         return
     failures = []
@@ -176,16 +180,6 @@ def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
             report(f"{entry.name}: {failures[-1]}")
     what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
     raise DataError(f"{entry.name}: {what}")
-
-
-def _intact(entry: Entry) -> bool:
-    """Whether every part of a set is on this machine and verified."""
-    try:
-        for part in entry.parts:
-            _open(entry, part)
-    except (DataError, Damaged):
-        return False
-    return True
 
 
 def _sources(entry: Entry, folder: Path | None) -> list[tuple[object, Callable[[], None]]]:
@@ -222,8 +216,7 @@ def official_place(entry: Entry, folder: Path) -> Path | None:
 
 def official(entry: Entry, place: Path) -> Iterator[tuple[str, Any]]:
     """The parts of a set and their contents, read from an archive or a folder."""
-    module = official_images if entry.modality == "images" else official_texts
-    return getattr(module, entry.reader)(entry, place)  # type: ignore[no-any-return]
+    return getattr(official_sets, entry.reader)(entry, place)  # type: ignore[no-any-return]
 
 
 def _keep_official(entry: Entry, place: Path) -> None:

@@ -201,10 +201,6 @@ def cuda_graphs() -> bool:
     return setting("CURLNB_CUDA_GRAPHS") == "1"
 
 
-def debug() -> bool:
-    return os.environ.get("CURLNB_DEBUG") == "1"
-
-
 def headless() -> bool:
     return "CURLNB_LOG" in os.environ
 

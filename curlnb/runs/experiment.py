@@ -9,14 +9,13 @@ is one argument in the code and several parameters of the run.
 
 import dataclasses
 import functools
-import hashlib
-import importlib
 import inspect
 import json
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -93,9 +92,7 @@ class Experiment:
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, {name: hint for name, (_, hint) in known.items()})
-        full = self.defaults | {
-            n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()
-        }
+        full = self.defaults | given
         for name, default in self.defaults.items():
             if any(full[name] is each for each in _MISSING):
                 raise StoreError(f"{self.name} needs a value for {name}")
@@ -145,7 +142,7 @@ class Experiment:
         """
         home = self.function.__module__
         if is_ours(home) or installed(home):
-            return _named, (home, self.function.__name__)
+            return pkgutil.resolve_name, (f"{home}:{self.function.__name__}",)
         return Experiment, (self.function, self.data, self.training, self.given_name)
 
 
@@ -217,28 +214,19 @@ _MISSING = (inspect.Parameter.empty, dataclasses.MISSING)
 @functools.cache
 def groups_of(function: Callable[..., Any]) -> dict[str, type]:
     """The function's parameters that are annotated with a dataclass, and the dataclass."""
-    hints = _hints_of(function)
-    names = [name for name in inspect.signature(function).parameters if name != "run"]
+    hints = typing.get_type_hints(function)
     return {
-        n: hints[n]
-        for n in names
-        if isinstance(hints[n], type) and dataclasses.is_dataclass(hints[n])
+        name: hints[name]
+        for name in inspect.signature(function).parameters
+        if name != "run" and isinstance(hints.get(name), type) and is_dataclass(hints[name])
     }
-
-
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Name -> annotation of all of a function's parameters; `object` where there is none."""
-    parameters = inspect.signature(function).parameters
-    if not any(p.annotation is not p.empty for p in parameters.values()):
-        return dict.fromkeys(parameters, object)
-    return dict.fromkeys(parameters, object) | typing.get_type_hints(function)
 
 
 @functools.cache
 def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Name -> default and annotation of all parameters, a group's fields in its place."""
     found: dict[str, tuple[Any, Any]] = {}
-    groups, hints = groups_of(function), _hints_of(function)
+    groups, hints = groups_of(function), typing.get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in groups:
             kinds = typing.get_type_hints(groups[name])
@@ -246,7 +234,7 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
                 default = getattr(parameter.default, field.name, field.default)
                 found[field.name] = default, kinds[field.name]
         elif name not in ("run", "seed") and parameter.kind is not parameter.VAR_KEYWORD:
-            found[name] = parameter.default, hints[name]
+            found[name] = parameter.default, hints.get(name, object)
     return found
 
 
@@ -266,8 +254,9 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
 
 def _asked(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     """Those of the function's parameters that differ from their defaults, as JSON."""
-    defaults = {name: default for name, (default, _) in _parameters_of(function).items()}
-    return as_json({n: parameters[n] for n in defaults if _differs(parameters[n], defaults[n])})
+    known = _parameters_of(function).items()
+    changed = [name for name, (default, _) in known if _differs(parameters[name], default)]
+    return as_json({name: parameters[name] for name in changed})
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
@@ -297,13 +286,14 @@ def _place(value: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, as `_place` does; else the value itself."""
-    module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if not colon or not is_ours(module):
-        return value
+    """The function of the package that a string names, as `_place` does, and a former name's present
+    one; else the value itself.
+    """
+    if not isinstance(value, str) or ":" not in value or not is_ours(value):
+        return FORMER.get(value, value) if isinstance(value, str) else value
     found = None
     try:
-        found = _named(module, name)
+        found = pkgutil.resolve_name(value)
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and not is_ours(error.name or ""):
             raise  # what an extra brings
@@ -322,8 +312,4 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _named(module: str, name: str) -> Experiment:
-    return getattr(importlib.import_module(module), name)
+    return digest_of(json.dumps(value, sort_keys=True))

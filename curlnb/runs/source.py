@@ -157,7 +157,7 @@ def imported(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, tuple
 def defined(node: ast.stmt) -> list[str]:
     """The names that a statement defines."""
     if isinstance(node, _FUNCTIONS | ast.ClassDef):
-        return [] if _only_words(node) else [node.name]
+        return [node.name]
     if isinstance(node, ast.Assign):
         targets = node.targets
     else:
@@ -170,9 +170,7 @@ def defined(node: ast.stmt) -> list[str]:
 
 
 def _only_words(node: ast.stmt) -> bool:
-    """Whether a statement computes nothing: a docstring, an overload, what only types need."""
-    if isinstance(node, ast.FunctionDef):
-        return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+    """Whether a statement computes nothing: a docstring, or what only types need."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -18,7 +18,7 @@ from archives import tar_of, unpacked
 from formulas import generator, refused
 
 from curlnb.__main__ import main
-from curlnb.data import catalogue, contents, datasets, download, official_images, verified
+from curlnb.data import catalogue, contents, datasets, download, official_sets, verified
 from curlnb.data.datasets import DataError
 from curlnb.data.download import cache_folder
 
@@ -211,7 +211,7 @@ def test_two_processes_fetch_a_set_once(world):
 @pytest.mark.parametrize("source", ["address", "folder"])
 def test_nothing_is_parsed_before_its_digest_is_right(world, monkeypatch, source):
     parsed = []
-    monkeypatch.setattr(official_images, "cifar10", lambda entry, place: parsed.append(place))
+    monkeypatch.setattr(official_sets, "cifar10", lambda entry, place: parsed.append(place))
     world.change(archives=[[world.server.url, "0" * 64]])
     (world.own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
     with refused("SHA-256 is not 0000", DataError):
