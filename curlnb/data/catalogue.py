@@ -5,7 +5,6 @@ vectors. `sha256` holds the digest of each part's content as it is loaded, whate
 (`contents`). It identifies the data in the keys of runs, and `verified.read` checks it.
 """
 
-import difflib
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,11 +72,8 @@ def find(name: str, split: str | None = None, modality: str | None = None) -> En
     """The row of a set. DataError, which lists what there is, if the set or split is unknown."""
     entry = entries().get(name)
     if entry is None or modality not in (None, entry.modality):
-        there = names(modality)
-        close = difflib.get_close_matches(str(name), there, 1, cutoff=0.5)
-        meant = f", did you mean {close[0]!r}?" if close else ""
         what = f"set of {modality}" if modality else "set"
-        raise DataError(f"unknown {what} {name!r}{meant}: there are {', '.join(there)}")
+        raise DataError(f"unknown {what} {name!r}: there are {', '.join(names(modality))}")
     if split is not None and split not in entry.splits:
         hint = "; for a validation split, divide the training data with holdout()"
         raise DataError(

@@ -14,7 +14,6 @@ safetensors or compressed text. No format runs code.
 import gzip
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,12 +36,12 @@ def write_tensors(tensors: Tensors, path: Path) -> None:
 # --- images
 
 
-def records_digest(images: Tensor, labels: Tensor, algorithm: str = "sha256") -> str:
-    """Digest of images uint8 [n, c, h, w] and labels int64 [n], as in CIFAR's binary version.
+def records_digest(images: Tensor, labels: Tensor) -> str:
+    """SHA-256 of images uint8 [n, c, h, w] and labels int64 [n], as in CIFAR's binary version.
 
     A record an image: its label byte (255 where unlabelled), then its pixels, channel by channel.
     """
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+    digest = hashlib.sha256()
     for few, own in zip(images.split(1000), labels.split(1000), strict=True):
         label_bytes = own.remainder(256).to(torch.uint8)[:, None]
         digest.update(torch.cat([label_bytes, few.flatten(1)], dim=1).numpy().tobytes())
@@ -160,8 +159,7 @@ def vector_digest(content: Tensors) -> str:
     ).hexdigest()
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """How the sets of a modality are kept.
 
     file: the path of a part below `data` or the cache; digest: of a content, as the catalogue has

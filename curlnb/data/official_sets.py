@@ -8,9 +8,8 @@ import random
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
@@ -144,8 +143,7 @@ ABBREVIATION = re.compile(
 END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """An article, a review or a row of a task: its name, its sentences as words, and its label."""
 
     name: str
@@ -191,21 +189,16 @@ def as_text(documents: Iterable[Document]) -> str:
 
 def divided(drawn: dict[str, list[Sentence]]) -> Parts:
     """The sentences of each article, divided 70/10/20 into train, dev and test (arora2019, D.1)."""
-    for wanted in ("train", "dev", "test"):
-        documents = []
-        for title, own in drawn.items():
-            parts = shuffled_parts(len(own), title)
+    documents: dict[str, list[Document]] = {"train": [], "dev": [], "test": []}
+    for title, own in drawn.items():
+        train, dev = round(0.7 * len(own)), round(0.1 * len(own))
+        parts = ["train"] * train + ["dev"] * dev + ["test"] * (len(own) - train - dev)
+        random.Random(f"split/{title}").shuffle(parts)
+        for wanted, found in documents.items():
             chosen = [s for s, part in zip(own, parts, strict=True) if part == wanted]
-            documents.append(Document(title, chosen))
-        yield wanted, as_text(documents)
-
-
-def shuffled_parts(count: int, seed: str) -> list[str]:
-    """The part of each of an article's `count` sentences: 70% train, 10% dev, the rest test."""
-    train, dev = round(0.7 * count), round(0.1 * count)
-    parts = ["train"] * train + ["dev"] * dev + ["test"] * (count - train - dev)
-    random.Random(f"split/{seed}").shuffle(parts)
-    return parts
+            found.append(Document(title, chosen))
+    for part, found in documents.items():
+        yield part, as_text(found)
 
 
 def wiki3029(entry: Entry, place: Path) -> Parts:

@@ -14,7 +14,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from curlnb.runs import environment
 from curlnb.runs.files import Damaged, write_atomically
 
 MIRRORS = environment.FOUND / "tools" / "data" / "mirrors.py"
-Report = Callable[[str], object]
 
 
 def read(entry: Entry, part: str) -> Any:
@@ -83,9 +82,10 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
         kind.write(content, unfinished)
         unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
 
-    write_atomically(file_of(entry, part), write)
+    place = file_of(entry, part)
+    write_atomically(place, write)
     if not expected:
-        write_atomically(_note(entry, part), lambda path: path.write_text(digest))
+        write_atomically(place.with_suffix(".sha256"), lambda path: path.write_text(digest))
     return digest
 
 
@@ -95,14 +95,11 @@ def file_of(entry: Entry, part: str) -> Path:
     return folder / KINDS[entry.modality].file(entry, part)
 
 
-def _note(entry: Entry, part: str) -> Path:
-    """The file beside a part's that holds its digest, where the catalogue has none."""
-    return file_of(entry, part).with_suffix(".sha256")
-
-
 def _expected(entry: Entry, part: str) -> str:
-    """The digest that a part must have; "" if none is known yet."""
-    note = _note(entry, part)
+    """The digest that a part must have, of the catalogue or a file beside it; "" if none is known
+    yet.
+    """
+    note = file_of(entry, part).with_suffix(".sha256")
     return entry.sha256.get(part) or (note.read_text() if note.exists() else "")
 
 
@@ -141,7 +138,7 @@ def _by_hand(entry: Entry) -> str:
 # --- fetching
 
 
-def fetch(name: str, report: Report = print, folder: Path | None = None) -> None:
+def fetch(name: str, folder: Path | None = None) -> None:
     """Have a set, and the word vectors of a text set, on this machine, verified.
 
     What is here is verified, what is absent or damaged is fetched: from `folder`, which holds
@@ -153,37 +150,37 @@ def fetch(name: str, report: Report = print, folder: Path | None = None) -> None
     if entry.committed:
         for part in entry.parts:
             read(entry, part)
-        report(f"{name}: part of the repository, verified")
+        print(f"{name}: part of the repository, verified")
     else:
         cache_folder().mkdir(parents=True, exist_ok=True)
         with FileLock(cache_folder() / f".{name}.lock"):
-            _fetch(entry, report, folder)
+            _fetch(entry, folder)
     if entry.vectors:
-        fetch(entry.vectors, report)
+        fetch(entry.vectors)
 
 
-def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
+def _fetch(entry: Entry, folder: Path | None) -> None:
     with contextlib.suppress(DataError, Damaged):
         for part in entry.parts:
             _open(entry, part)
-        report(f"{entry.name}: already here, verified")
+        print(f"{entry.name}: already here, verified")
         return
     failures = []
     for words, source in _sources(entry, folder):
-        report(f"{entry.name}: reading {words}")
+        print(f"{entry.name}: reading {words}")
         try:
             source()
-            report(f"{entry.name}: here, verified")
+            print(f"{entry.name}: here, verified")
             return
         except (DataError, OSError) as error:
             failures.append(" ".join(str(error).split()))
-            report(f"{entry.name}: {failures[-1]}")
+            print(f"{entry.name}: {failures[-1]}")
     what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
     raise DataError(f"{entry.name}: {what}")
 
 
 def _sources(entry: Entry, folder: Path | None) -> list[tuple[object, Callable[[], None]]]:
-    """Where to look, in order: words for the report, and what puts all parts into the cache."""
+    """Where to look, in order: words to show, and what puts all parts into the cache."""
     if folder is not None:
         place = official_place(entry, folder)
         if place is None:
@@ -214,18 +211,13 @@ def official_place(entry: Entry, folder: Path) -> Path | None:
     return folder if here else None
 
 
-def official(entry: Entry, place: Path) -> Iterator[tuple[str, Any]]:
-    """The parts of a set and their contents, read from an archive or a folder."""
-    return getattr(official_sets, entry.reader)(entry, place)  # type: ignore[no-any-return]
-
-
 def _keep_official(entry: Entry, place: Path) -> None:
     """Put all parts into the cache from an archive, its SHA-256 checked first, or from a folder."""
     sha256 = _archives(entry).get(place.name)
     if sha256 and sha256_of(place) != sha256:
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
     try:
-        for part, content in official(entry, place):
+        for part, content in getattr(official_sets, entry.reader)(entry, place):
             keep(entry, part, content, place)
     except (DataError, OSError):
         raise
@@ -248,7 +240,7 @@ def _keep_mirror(entry: Entry) -> None:
         raise DataError(done.stderr.strip().rpartition("\n")[2] or "the mirror failed")
 
 
-def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None = None) -> None:
+def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
     """Have each set on this machine, verified; with `folder`, each whose official files are there.
 
     Goes on after a failure, and then raises DataError with the names that failed.
@@ -261,9 +253,9 @@ def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None =
     failed = []
     for name in names:
         try:
-            fetch(name, report, folder)
+            fetch(name, folder)
         except (DataError, OSError) as error:
-            report(str(error))
+            print(str(error))
             failed.append(name)
     if failed:
         raise DataError(f"not here: {', '.join(failed)}; the lines above say why")

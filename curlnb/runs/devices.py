@@ -21,14 +21,8 @@ def default_device() -> torch.device:
     """cuda, else cpu; `CURLNB_DEVICE` overrides. Not mps by itself: Apple's GPUs lack float64,
     which several experiments measure in.
     """
-    if named := os.environ.get("CURLNB_DEVICE"):
-        try:
-            return torch.device(named)
-        except RuntimeError:
-            raise ValueError(
-                f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu"
-            ) from None
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    named = environment.setting("CURLNB_DEVICE")
+    return torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @functools.cache

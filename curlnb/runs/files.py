@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -171,12 +172,8 @@ def set_aside(path: Path, why: str) -> None:
 def clear_leftovers(folder: Path) -> None:
     """Remove the temporary files below `folder` that killed writers of this machine left."""
     for path in folder.rglob(f".*.{MACHINE}-*.part"):
-        try:
-            os.kill(int(path.stem.rpartition("-")[2]), 0)
-        except ProcessLookupError:
+        if not psutil.pid_exists(int(path.stem.rpartition("-")[2])):
             path.unlink(missing_ok=True)
-        except PermissionError:  # another user's, at work
-            pass
 
 
 def say(what: str) -> None:

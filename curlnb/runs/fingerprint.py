@@ -79,14 +79,14 @@ def follow(value: Any, name: str) -> str:
 def installed(module: str) -> bool:
     """Whether a module is Python's or an installed package's, whose code is told by its version."""
     root = module.split(".")[0]
-    if root in sys.stdlib_module_names and root != "__main__":
+    if root in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(root), "__file__", None) or next(
         iter(getattr(sys.modules.get(root), "__path__", [])), None
     )
-    if root == "__main__" or file is None:
-        return root in sys.builtin_module_names
-    return any(str(file).startswith(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    return file is not None and any(
+        str(file).startswith(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")
+    )
 
 
 def is_held(value: Any) -> bool:

@@ -185,8 +185,7 @@ class Reader:
         self.references: list[Definition] = []
         self.imports: set[str] = set()
         self.chooses = False  # whether it depends on what is chosen
-        found = self.module.definitions.get(at.name, [])
-        nodes = found if at.name else [n for n in self.module.statements if not self.registers(n)]
+        nodes = self.module.definitions.get(at.name, []) if at.name else self.module.statements
         self.text = self.dump(nodes, frozenset())
         if at.name and self.module.statements:
             self.references.append(Definition(at.module, ""))
@@ -274,14 +273,6 @@ class Reader:
         """Whether a statement only checks: it can stop a run and cannot change a number."""
         called = node.value.func if isinstance(node.value, ast.Call) else None
         return bool(_CHECK.fullmatch(getattr(called, "id", "") or getattr(called, "attr", "")))
-
-    def registers(self, node: ast.stmt) -> bool:
-        """Whether a module's statement enters something in a table of a keeper's."""
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        while isinstance(target, ast.Subscript | ast.Attribute):
-            target = target.value
-        base, name = self.origin(target)
-        return bool(KEEPERS.fullmatch(base) or KEEPERS.fullmatch(f"{base}.{name}"))
 
     def meant(self, node: ast.expr, local: frozenset[str]) -> str | None:
         """The text of a name, or a chain of attributes, that means something outside of the

@@ -14,9 +14,8 @@ What is damaged is set aside and computed again (`curlnb.runs.files`).
 import contextlib
 import functools
 import json
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ Record = dict[str, Any]
 
 CURVE = "curve/"  # before a learning curve's name among a run's arrays
 ARRAYS = "arrays.safetensors"
-TAKEN = {"seed", "seconds", "device", "experiment", "identity", "origin"}  # columns of a table
+COSTS = ("experiment", "seconds", "device", "identity", "origin")  # columns of a table
 
 
 @dataclass
@@ -100,15 +99,9 @@ class Store:
     def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
         return self.root / experiment.name / experiment.key(parameters, seed)
 
-    def begin(
-        self,
-        experiment: Experiment,
-        parameters: Mapping[str, Any],
-        seed: int,
-        kind: Callable[[Path], Run] = Run,
-    ) -> Run:
+    def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Run:
         """The run as the experiment sees it."""
-        run = kind(self.folder(experiment, parameters, seed))
+        run = Run(self.folder(experiment, parameters, seed))
         training = experiment.training_key(parameters, seed)
         run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
         return run
@@ -237,16 +230,18 @@ def _execute(experiment: Experiment, full: dict[str, Any], seed: int, run: Run) 
             f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
             for name, values in run.curve.items()
         }
-    if taken := {*metrics} & {*full, *TAKEN}:
+    if taken := {*metrics} & {*full, "seed", *COSTS}:
         raise StoreError(
             f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column "
             "of: give it another name"
         )
-    if not _numbers(metrics):
+    try:
+        json.dumps(metrics, allow_nan=False)
+    except (TypeError, ValueError):
         raise StoreError(
-            f"{experiment.name} returned NaN, or what is no number or text, among its metrics: "
-            "such a run is not kept"
-        )
+            f"{experiment.name} returned NaN, infinity, or what is no number or text, among its "
+            "metrics: such a run is not kept"
+        ) from None
     if arrays:
         files.save_tensors(run.folder / ARRAYS, arrays, {})
     record: Record = {
@@ -307,13 +302,3 @@ def read_reference(path: Path) -> dict[str, Record]:
 def reference_place(experiment: str) -> str:
     """What the seal of a reference record is bound to."""
     return f"runs/{experiment}.jsonl"
-
-
-def _numbers(metrics: Any) -> bool:
-    """Whether metrics are numbers, none of them NaN, text, and lists and dicts of such."""
-    if isinstance(metrics, Mapping):
-        return all(_numbers(value) for value in metrics.values())
-    if isinstance(metrics, list):
-        return all(map(_numbers, metrics))
-    number = isinstance(metrics, int | float) and not math.isnan(metrics)
-    return metrics is None or isinstance(metrics, str) or number

@@ -8,7 +8,6 @@ from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
     Executor,
-    Future,
     ProcessPoolExecutor,
     as_completed,
 )
@@ -29,11 +28,10 @@ from curlnb.runs.executors import (
 )
 from curlnb.runs.experiment import Experiment, as_json
 from curlnb.runs.progress import Display
-from curlnb.runs.store import Record, Store, default_store
+from curlnb.runs.store import COSTS, Record, Store, default_store
 from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
-COSTS = ("experiment", "seconds", "device", "identity", "origin")  # columns
 RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or has other code
 WHY_DEAD = (
     "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside "
@@ -250,8 +248,13 @@ def _outcomes(
                 outcome = error
             yield job, outcome
         return
-    futures = {_submitted(executor, job, wait): job for job in jobs}
+    same_machine, futures = isinstance(executor, ProcessPoolExecutor), {}
     try:
+        for job in jobs:
+            try:
+                futures[executor.submit(work, job.sent(), wait, same_machine)] = job
+            except (BrokenExecutor, EOFError, ConnectionError) as error:  # died between sweeps
+                yield job, BrokenExecutor(str(error))
         for future in as_completed(futures):
             gone = future.cancelled()
             yield (
@@ -261,12 +264,3 @@ def _outcomes(
     finally:
         for future in futures:
             future.cancel()
-
-
-def _submitted(executor: Executor, job: Job, wait: bool) -> Future[bool]:
-    try:
-        return executor.submit(work, job.sent(), wait, isinstance(executor, ProcessPoolExecutor))
-    except (BrokenExecutor, EOFError, ConnectionError) as error:  # a worker died between sweeps
-        future: Future[bool] = Future()
-        future.set_exception(BrokenExecutor(str(error)))
-        return future

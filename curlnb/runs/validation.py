@@ -2,7 +2,6 @@
 of the wrong kind or out of range. Each refusal is a ValueError in one line.
 """
 
-import difflib
 import os
 import reprlib
 import types
@@ -57,12 +56,10 @@ def check_environment() -> None:
         )
     for name in sorted(os.environ):
         if name.startswith("CURLNB_") and name not in environment.VARIABLES:
-            known = difflib.get_close_matches(name, environment.VARIABLES) or environment.VARIABLES
-            raise ValueError(f"{name} is no setting; there are {', '.join(known)}")
-    for name in environment.VARIABLES:
-        environment.setting(name)
-    for name in ("HOME", "DATA", "RESULTS", "LOG"):
-        if given := environment.setting(name := f"CURLNB_{name}"):
+            known = ", ".join(environment.VARIABLES)
+            raise ValueError(f"{name} is no setting; there are {known}")
+    for name, (pattern, _) in environment.VARIABLES.items():
+        if (given := environment.setting(name)) and pattern == environment.PATH:
             path = Path(os.path.expanduser(given)).absolute()
             if name == "CURLNB_HOME" and not path.is_dir():
                 raise ValueError(f"{name}={given!r} is no folder")

@@ -10,7 +10,7 @@ from archives import tar_of, unpacked, zipped
 from formulas import generator, refused
 from PIL import Image
 
-from curlnb.data import catalogue, official_sets, verified
+from curlnb.data import catalogue, official_sets
 from curlnb.data.datasets import DataError
 
 
@@ -24,7 +24,8 @@ def tar(folder, files):
 
 
 def read(name, place, **changes):
-    return dict(verified.official(replace(catalogue.find(name), **changes), place))
+    entry = replace(catalogue.find(name), **changes)
+    return dict(getattr(official_sets, entry.reader)(entry, place))
 
 
 # --- images

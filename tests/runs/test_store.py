@@ -334,7 +334,7 @@ def measured(run, *, seed, metrics=None):
     ("metrics", "message"),
     [
         ({"seconds": 1.0}, "returned a metric 'seconds', which a table has a column of"),
-        ({"loss": [1.0, math.nan]}, "returned NaN, or what is no number or text"),
+        ({"loss": [1.0, math.nan]}, "returned NaN, infinity, or what is no number or text"),
     ],
 )
 def test_metrics_that_hide_a_column_or_are_no_numbers_are_refused(tmp_path, metrics, message):
