@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from curlnb.companion import ledger, notebooks, profiles
-from curlnb.companion.formatting import printable
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 
@@ -35,7 +34,7 @@ def unless_damaged(read: Callable[[Path], Status], path: Path) -> Status:
     try:
         return read(path)
     except (ValueError, OSError) as error:
-        files.set_aside(path, printable(error))
+        files.set_aside(path, files.printable(error))
         return {}
 
 

@@ -32,11 +32,10 @@ from curlnb.companion.finished import (
     read_status,
     unless_damaged,
 )
-from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
-from curlnb.runs.files import write_json
+from curlnb.runs.files import printable, write_json
 
 MOST_AT_ONCE = 4  # notebooks, unless asked for otherwise: each takes up to a GB
 PYTHON = [sys.executable, "-m"]
@@ -72,7 +71,6 @@ def reproduce(
     results.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(results / "lock", timeout=0), tempfile.TemporaryDirectory() as scratch:
-            files.clear_leftovers(results)
             work = _Reproduction(profile, results, scratch, adopt, change or {})
             return work.reproduce(paths, jobs)
     except Timeout:

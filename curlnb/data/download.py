@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from curlnb.runs import environment
 
-CHUNK = 1 << 18  # bytes read at a time
 TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
 
 
@@ -72,7 +71,7 @@ def _transfer(url: str, part: Path) -> None:
                     open(part, "ab" if start else "wb") as file,
                     tqdm.wrapattr(file, "write", total, **shown) as counted,
                 ):
-                    shutil.copyfileobj(reply, counted, CHUNK)
+                    shutil.copyfileobj(reply, counted)
             if part.stat().st_size >= total:
                 return
         except (OSError, http.client.HTTPException) as error:

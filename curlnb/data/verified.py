@@ -152,7 +152,6 @@ def fetch(name: str, folder: Path | None = None) -> None:
             read(entry, part)
         print(f"{name}: part of the repository, verified")
     else:
-        cache_folder().mkdir(parents=True, exist_ok=True)
         with FileLock(cache_folder() / f".{name}.lock"):
             _fetch(entry, folder)
     if entry.vectors:

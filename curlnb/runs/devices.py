@@ -168,18 +168,22 @@ def rounding(precision: str) -> Iterator[None]:
     oneDNN, cuDNN = backends.mkldnn, backends.cudnn
     newer = (oneDNN.matmul, oneDNN.conv, oneDNN.rnn, backends.cuda.matmul, cuDNN.conv, cuDNN.rnn)
     with contextlib.ExitStack() as stack:
-        stack.callback(setattr, oneDNN, "enabled", oneDNN.enabled)
+
+        def restore(part: Any, name: str) -> None:
+            stack.callback(setattr, part, name, getattr(part, name))
+
+        restore(oneDNN, "enabled")
         for part in newer:
-            stack.callback(setattr, part, "fp32_precision", part.fp32_precision)
+            restore(part, "fp32_precision")
         with contextlib.suppress(RuntimeError):
             before = torch.get_float32_matmul_precision()
             stack.callback(torch.set_float32_matmul_precision, before)
         with contextlib.suppress(RuntimeError):
-            stack.callback(setattr, cuDNN, "allow_tf32", cuDNN.allow_tf32)
-        for name, value in {"deterministic": True, "benchmark": False}.items():
-            stack.callback(setattr, cuDNN, name, getattr(cuDNN, name))
-            setattr(cuDNN, name, value)
-        oneDNN.enabled = True
+            restore(cuDNN, "allow_tf32")
+        restore(cuDNN, "deterministic")
+        restore(cuDNN, "benchmark")
+        oneDNN.enabled = cuDNN.deterministic = True
+        cuDNN.benchmark = False
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         cuDNN.allow_tf32 = precision == "tf32"
         oneDNN.conv.fp32_precision = oneDNN.rnn.fp32_precision = "ieee"

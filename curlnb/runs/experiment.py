@@ -70,13 +70,6 @@ class Experiment:
         home = self.function.__module__.split(".")[-1]
         return self.given_name or f"{home}.{self.function.__name__}"
 
-    @functools.cached_property
-    def defaults(self) -> dict[str, Any]:
-        """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be
-        given.
-        """
-        return {name: default for name, (default, _) in _parameters_of(self.function).items()}
-
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
         an error that names it.
@@ -92,8 +85,8 @@ class Experiment:
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, {name: hint for name, (_, hint) in known.items()})
-        full = self.defaults | given
-        for name, default in self.defaults.items():
+        full = {name: default for name, (default, _) in known.items()} | given
+        for name, (default, _) in known.items():
             if any(full[name] is each for each in _MISSING):
                 raise StoreError(f"{self.name} needs a value for {name}")
             if isinstance(default, float) and type(full[name]) is int:
@@ -247,8 +240,8 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
         n: parameters[n] for n in inspect.signature(function).parameters if n in parameters
     }
     for name, group in groups.items():
-        fields = [field.name for field in dataclasses.fields(group)]
-        arguments[name] = group(**{field: parameters[field] for field in fields})
+        own = {each.name: parameters[each.name] for each in dataclasses.fields(group)}
+        arguments[name] = group(**own)
     return arguments
 
 

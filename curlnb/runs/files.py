@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -61,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Damaged(f"it holds {type(value).__name__}, not an object")
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged ({type(error).__name__}: {plain(error)})") from None
+        raise Damaged(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
     return value
 
 
@@ -169,19 +168,15 @@ def set_aside(path: Path, why: str) -> None:
         say(f"{path} was damaged ({why}): it was set aside as {aside.name} and is computed again")
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove the temporary files below `folder` that killed writers of this machine left."""
-    for path in folder.rglob(f".*.{MACHINE}-*.part"):
-        if not psutil.pid_exists(int(path.stem.rpartition("-")[2])):
-            path.unlink(missing_ok=True)
-
-
 def say(what: str) -> None:
     """A line for who runs the command or reads its log."""
-    environment.log(f"curlnb: {plain(what)}")
-    print(f"curlnb: {plain(what)}", file=sys.stderr)
+    environment.log(f"curlnb: {printable(what)}")
+    print(f"curlnb: {printable(what)}", file=sys.stderr)
 
 
-def plain(text: object) -> str:
-    """Without what could steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+def printable(text: object) -> str:
+    """A message in one line that cannot steer a terminal: lines are joined, other control
+    characters written as escapes.
+    """
+    line = " ".join(str(text).splitlines())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

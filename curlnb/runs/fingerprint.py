@@ -101,17 +101,16 @@ def is_held(value: Any) -> bool:
 
 class _Follower:
     def __init__(self) -> None:
-        # id -> in which order it was met: what refers to itself is told by that
-        self.begun: dict[int, int] = {}
-        self.kept: list[Any] = []  # so that no id is used twice
+        # id -> in which order it was met, by which what refers to itself is told, and the value,
+        # so that no id is used twice
+        self.met: dict[int, tuple[int, Any]] = {}
 
     def digest(self, value: Any, name: str) -> str:
         if type(value) in _PLAIN:
             return digest_of(type(value).__name__, repr(value))
-        if id(value) in self.begun:
-            return digest_of("again", str(self.begun[id(value)]))
-        self.begun[id(value)] = len(self.begun)
-        self.kept.append(value)
+        if id(value) in self.met:
+            return digest_of("again", str(self.met[id(value)][0]))
+        self.met[id(value)] = len(self.met), value
         return digest_of(*self.parts(value, name))
 
     def all(self, values: Mapping[str, Any], name: str) -> list[str]:

@@ -51,12 +51,10 @@ class Display:
     def move(self) -> str:
         """Move the bar to where the runs are now. Returns that in words."""
         notes = [note for job in list(self.left.values()) if (note := _note(job))]
-        shares = [note["done"] / (note["total"] or 1) for note in notes]
-        self.bar.n = round(self.total - len(self.left) + TRAINED * sum(shares), 1)
+        done = sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes)
+        self.bar.n = round(self.total - len(self.left) + done, 1)
         self.bar.refresh()
-        if len(notes) > 4:  # of a cluster
-            return f"{len(notes)} begun, {min(shares):.0%} to {max(shares):.0%} done"
-        return ", ".join(map(_in_words, notes))
+        return ", ".join(map(_in_words, notes[:4]))  # a cluster has more
 
     def watch(self) -> None:
         while not self.over.wait(1):

@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,11 @@ def machine() -> dict[str, str]:
 
 def _cpu_name() -> str:
     about = Path("/proc/cpuinfo")
-    if about.exists():
-        pairs = [line.partition(":") for line in about.read_text().splitlines()]
-        fields = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
-        names = ("model name", "cpu family", "model", "stepping", "CPU part")
-        return " ".join(fields.get(name, "") for name in names).strip()
-    return platform.processor() or platform.machine()
+    text = about.read_text() if about.exists() else ""
+    names = ("model name", "cpu family", "model", "stepping", "CPU part")
+    found = [re.search(rf"^{name}[ \t]*:(.*)", text, re.M) for name in names]
+    said = " ".join(match[1].strip() if match else "" for match in found).strip()
+    return said or platform.processor() or platform.machine()
 
 
 def of_reference(profile: str) -> dict[str, Any]:

@@ -140,11 +140,9 @@ class Store:
         if record := self.find(experiment, parameters, seed):
             return record
         run = self.begin(experiment, parameters, seed)
-        run.folder.mkdir(parents=True, exist_ok=True)
         locks = [run.folder / "lock"]
         # else two experiments that share a training would both train at once
         if run.trained is not None and not run.trained.exists():
-            run.trained.parent.mkdir(parents=True, exist_ok=True)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:

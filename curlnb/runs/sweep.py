@@ -66,7 +66,7 @@ def sweep(
         raise ValueError(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
-    if executor is not None and not isinstance(executor, Executor):
+    if not isinstance(executor, Executor | None):
         raise ValueError(
             f"executor is a {type(executor).__name__}: it must be one of the concurrent.futures "
             "kind, such as client.get_executor() of a Dask client"
