@@ -149,16 +149,6 @@ def _write_graphs(raw: Raw, path: Path) -> None:
     write_tensors({key: t for key, t in raw._asdict().items() if t is not None}, path)
 
 
-# --- word vectors
-
-
-def vector_digest(content: Tensors) -> str:
-    """SHA-256 of the words, a line each, and the vectors."""
-    return hashlib.sha256(
-        content["words"].numpy().tobytes() + content["vectors"].numpy().tobytes()
-    ).hexdigest()
-
-
 class Kind(NamedTuple):
     """How the sets of a modality are kept.
 
@@ -196,6 +186,8 @@ KINDS = {
     ),
     "vectors": Kind(
         lambda entry, part: f"glove/{entry.name}.safetensors",
-        vector_digest,
+        lambda content: hashlib.sha256(
+            content["words"].numpy().tobytes() + content["vectors"].numpy().tobytes()
+        ).hexdigest(),
     ),
 }

@@ -77,10 +77,10 @@ def _images(what: str, given: Any) -> Tensor:
 
 
 def _labels(what: str, given: Any) -> list[Any]:
-    values = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
-    labels = [one.item() if isinstance(one, np.generic) else one for one in values.ravel().tolist()]
+    values = np.atleast_1d(given.cpu() if isinstance(given, Tensor) else given)
+    labels = values.tolist()
     kinds = {type(one) for one in labels}
-    if values.ndim != 1 or kinds not in ({int}, {str}) or (kinds == {int} and min(labels) < 0):
+    if kinds not in ({int}, {str}) or (kinds == {int} and min(labels) < 0):
         raise DataError(
             f"{what} are {labels[:3]} ..., {values.dtype} {list(values.shape)}: "
             "expected whole numbers, 0 or more, or names [n], none missing"

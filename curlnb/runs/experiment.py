@@ -186,10 +186,12 @@ def code_graphs(
     function: Callable[..., Any], parameters: Mapping[str, Any], source: Source
 ) -> list[Graph]:
     """What the code of a run of the package's `function` reaches, in a source of the package."""
-    chosen, parts = _names_in([*parameters.values()]), _parts(function, parameters)
-    ours = [part for part in parts if is_ours(part.__module__)]
-    places = [source.resolved(part.__module__, part.__name__) for part in ours]
-    return [source.graph(place, chosen) for place in places]
+    chosen = _names_in([*parameters.values()])
+    return [
+        source.graph(source.resolved(part.__module__, part.__name__), chosen)
+        for part in _parts(function, parameters)
+        if is_ours(part.__module__)
+    ]
 
 
 def _names_in(value: Any) -> frozenset[str]:

@@ -81,12 +81,10 @@ def installed(module: str) -> bool:
     root = module.split(".")[0]
     if root in sys.stdlib_module_names:
         return True
-    file = getattr(sys.modules.get(root), "__file__", None) or next(
-        iter(getattr(sys.modules.get(root), "__path__", [])), None
-    )
-    return file is not None and any(
-        str(file).startswith(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")
-    )
+    module = sys.modules.get(root) if root != "__main__" else None
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+    roots = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
+    return any(str(place).startswith(roots) for place in places)
 
 
 def is_held(value: Any) -> bool:

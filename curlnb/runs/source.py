@@ -96,10 +96,9 @@ class Source:
         if path is None:
             return Module()
         parsed = Module(ast.parse(path.read_bytes()))
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         for node in parsed.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                parsed.imports |= imported(node, package)
+                parsed.imports |= imported(node)
             elif names := defined(node):
                 for name in names:
                     parsed.definitions.setdefault(name, []).append(node)
@@ -145,13 +144,12 @@ class Source:
 HERE = Source(Path(__file__).resolve().parent.parent)
 
 
-def imported(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, tuple[str, str | None]]:
+def imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str | None]]:
+    """The names that a statement imports; none is relative (TID252 of ruff)."""
     if isinstance(node, ast.Import):
         whole = {a.asname or a.name.split(".")[0]: a for a in node.names}
         return {n: (a.name if a.asname else n, None) for n, a in whole.items()}
-    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-    base = ".".join([*above, *filter(None, [node.module])])
-    return {alias.asname or alias.name: (base, alias.name) for alias in node.names}
+    return {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
 
 
 def defined(node: ast.stmt) -> list[str]:
@@ -221,8 +219,7 @@ class Reader:
             targets = [name for each in node.generators for name in ast.walk(each.target)]
             local = local | {name.id for name in targets if isinstance(name, ast.Name)}
         elif isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
-            package = self.at.module.rpartition(".")[0]
-            for base, attribute in imported(node, package).values():
+            for base, attribute in imported(node).values():
                 self.external(base, attribute, [])
         elif isinstance(node, ast.Assign) and not local and len(defined(node)) == 1:
             return f"Assign({self.dump(node.value, local)})"
@@ -323,10 +320,9 @@ def _without_docstring(node: Any) -> list[ast.stmt]:
 
 def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
     """Names that a function's body makes local: assigned, imported, caught, matched or defined
-    there, and not declared global.
+    there; none is declared global (PLW0603 of ruff).
     """
     bound: set[str | None] = set()
-    outside: set[str] = set()
     waiting = function.body if isinstance(function.body, list) else [function.body]
     nodes: list[tuple[ast.AST, bool]] = [(node, False) for node in waiting]
     for node, nested in nodes:  # nested: within a comprehension, whose names are its own
@@ -335,12 +331,10 @@ def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and not nested:
             bound.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {*imported(node, "")}
-        elif isinstance(node, ast.Global):
-            outside.update(node.names)
+            bound |= {*imported(node)}
         elif isinstance(node, _NAMED):
             bound.add(node.name)
         if not isinstance(node, _FUNCTIONS | ast.ClassDef | ast.Lambda):
             nested = nested or isinstance(node, _COMPREHENSIONS)
             nodes += [(child, nested) for child in ast.iter_child_nodes(node)]
-    return {name for name in bound if name} - outside
+    return {name for name in bound if name}

@@ -112,9 +112,9 @@ class Store:
         """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
         "reference", with what other numerics.
         """
-        folder = self.folder(experiment, parameters, seed)
-        if not self.reference_only and (record := _finished(folder)):
-            return record
+        own = not self.reference_only and _finished(self.folder(experiment, parameters, seed))
+        if own:
+            return own
         if self.reference is not None:
             known = read_reference(self.reference / f"{experiment.name}.jsonl")
             found = known.get(experiment.identity(parameters, seed))

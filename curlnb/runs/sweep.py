@@ -241,12 +241,10 @@ def _outcomes(
     """Each job with its outcome, in the order in which they end."""
     if executor is None:
         for job in jobs:
-            outcome: Outcome
             try:
-                outcome = job.run(wait)
+                yield job, job.run(wait)
             except Exception as error:
-                outcome = error
-            yield job, outcome
+                yield job, error
         return
     same_machine, futures = isinstance(executor, ProcessPoolExecutor), {}
     try:

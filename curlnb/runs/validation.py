@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from curlnb.runs import environment
@@ -80,8 +81,8 @@ def check_known(name: str, value: Any, known: Sequence[str]) -> None:
 
 def check_seed(seed: Any) -> int:
     """A run's seed. It must be a whole number from 0 to 2^32 - 1."""
-    if hasattr(seed, "item") and getattr(seed, "ndim", 1) == 0:
-        seed = seed.item()  # of numpy
+    if isinstance(seed, np.generic):
+        seed = seed.item()
     if type(seed) is not int or not 0 <= seed < SEEDS:
         raise ValueError(
             f"seed is {reprlib.repr(seed)}: it must be a whole number from 0 to {SEEDS - 1}"
