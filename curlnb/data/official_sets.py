@@ -130,7 +130,7 @@ def _rgb(file: Path | io.BytesIO) -> Image.Image:
         raise DataError(f"{file} is no readable picture ({error})") from None
 
 
-# --- texts ------------------------------------------------------------------------------------------
+# --- texts
 
 Sentence = tuple[str, ...]
 

@@ -66,7 +66,7 @@ def from_arrays(
 
 def _images(what: str, given: Any) -> Tensor:
     if isinstance(given, list | tuple):
-        given = np.stack([np.asarray(one) for one in given])
+        given = np.stack(given)
     array = np.array(given.cpu() if isinstance(given, Tensor) else given, order="C")
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         raise DataError(

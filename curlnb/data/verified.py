@@ -122,8 +122,10 @@ def _remedy(entry: Entry, part: str) -> str:
         return "it comes with a checkout, not with the package: set CURLNB_HOME to one"
     if not (entry.mirror or any(sha256 for _, sha256 in entry.archives)):
         return _by_hand(entry)
-    with_fetch = f"curlnb.data.datasets.fetch({entry.name!r})"
-    return f"fetch it ({entry.megabytes:,} MB) with {with_fetch}, or all with `make data`"
+    return (
+        f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r}), or "
+        "all with `make data`"
+    )
 
 
 def _by_hand(entry: Entry) -> str:

@@ -204,15 +204,11 @@ def cuda_graphs() -> bool:
     return setting("CURLNB_CUDA_GRAPHS") == "1"
 
 
-def headless() -> bool:
-    return "CURLNB_LOG" in os.environ
-
-
 def log(line: str) -> None:
     """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
     instead.
     """
-    if headless():
+    if "CURLNB_LOG" in os.environ:
         with (
             contextlib.suppress(OSError),
             open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,

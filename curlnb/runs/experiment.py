@@ -79,8 +79,9 @@ class Experiment:
         """
         known = _parameters_of(self.function)
         if unknown := [name for name in given if name not in known]:
-            names = ", ".join(sorted(known))
-            raise StoreError(f"{self.name} has no parameter {unknown[0]!r}; it has {names}")
+            raise StoreError(
+                f"{self.name} has no parameter {unknown[0]!r}; it has {', '.join(sorted(known))}"
+            )
         given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
@@ -281,8 +282,8 @@ def _place(value: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, as `_place` does, and a former name's present
-    one; else the value itself.
+    """The function of the package that a string names, as `_place` does; the present name for a
+    former one; else the value itself.
     """
     if not isinstance(value, str) or ":" not in value or not is_ours(value):
         return FORMER.get(value, value) if isinstance(value, str) else value

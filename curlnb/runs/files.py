@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from torch import Tensor
 from curlnb.runs import environment
 
 SCHEMA = 3
-MACHINE = platform.node() or "here"  # part of a temporary file's name
 
 
 class Damaged(ValueError):
@@ -31,7 +30,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers
     see all or nothing. OSError, in a line that names `path`, where that fails.
     """
-    temporary = path.with_name(f".{path.name}.{MACHINE}-{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)

@@ -7,10 +7,10 @@ content. What an installed package defines counts by its name, since its version
 numerics. What can't be followed is refused: a result under a key that does not hold all that made
 it would be taken for another's.
 
-What is loaded of the package must be what its source says, or a run is refused: a function, constant
-or method may have been replaced at run time, or its file edited after the import. A definition's
-statement is executed once more, among the names that its module holds now, and what it gives is
-compared with what the module holds.
+What is loaded of the package must be what its source says, or a run is refused: a function, a
+constant or a method may have been replaced at run time, or its file edited after the import. A
+definition's statement is executed once more, among the names that its module holds now, and what it
+gives is compared with what the module holds.
 """
 
 import ast
@@ -243,7 +243,7 @@ def _attribute(name: str, value: Any, steps: list[dis.Instruction]) -> tuple[str
     return name, value
 
 
-# --- what is loaded is what its source says --------------------------------------------------------
+# --- what is loaded is what its source says -------------------------------------------------------
 
 
 def check_loaded(graph: Graph) -> None:

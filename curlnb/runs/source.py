@@ -44,7 +44,7 @@ class Definition(NamedTuple):
 
 @dataclass
 class Module:
-    tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
+    tree: ast.Module
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name -> (module, of)
     statements: list[ast.stmt] = field(default_factory=list)
@@ -93,9 +93,7 @@ class Source:
 
     def _parse(self, module: str) -> Module:
         path = self.path(module)
-        if path is None:
-            return Module()
-        parsed = Module(ast.parse(path.read_bytes()))
+        parsed = Module(ast.parse(path.read_bytes() if path else ""))
         for node in parsed.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 parsed.imports |= imported(node)

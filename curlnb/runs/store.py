@@ -112,9 +112,9 @@ class Store:
         """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
         "reference", with what other numerics.
         """
-        own = not self.reference_only and _finished(self.folder(experiment, parameters, seed))
-        if own:
-            return own
+        folder = None if self.reference_only else self.folder(experiment, parameters, seed)
+        if folder and (record := _finished(folder)):
+            return record
         if self.reference is not None:
             known = read_reference(self.reference / f"{experiment.name}.jsonl")
             found = known.get(experiment.identity(parameters, seed))
@@ -170,10 +170,8 @@ class Store:
         """What the run kept beside its metrics, its learning curve too: name -> tensor. A run that
         is not in this store is computed first.
         """
-        record = Store(self.root).run(experiment, parameters, seed)
-        assert record is not None
-        path = self.folder(experiment, parameters, seed) / ARRAYS
-        saved = files.load_tensors(path) if record["arrays"] else None
+        Store(self.root).run(experiment, parameters, seed)
+        saved = files.load_tensors(self.folder(experiment, parameters, seed) / ARRAYS)
         return saved[0] if saved else {}
 
     def curve(

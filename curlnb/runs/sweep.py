@@ -3,6 +3,9 @@
 import itertools
 import json
 import os
+import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
@@ -14,6 +17,7 @@ from concurrent.futures import (
 from typing import Any
 
 import pandas as pd
+from tqdm.auto import tqdm
 
 from curlnb.runs import environment
 from curlnb.runs.devices import default_device
@@ -27,16 +31,12 @@ from curlnb.runs.executors import (
     work,
 )
 from curlnb.runs.experiment import Experiment, as_json
-from curlnb.runs.progress import Display
 from curlnb.runs.store import COSTS, Record, Store, default_store
 from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
+TRAINED = 0.9  # of a run, when it has taken its last step
 RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or has other code
-WHY_DEAD = (
-    "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside "
-    "`if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this process alone"
-)
 
 
 def sweep(
@@ -65,11 +65,6 @@ def sweep(
     if workers is not None and (type(workers) is not int or workers < 0):
         raise ValueError(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
-        )
-    if not isinstance(executor, Executor | None):
-        raise ValueError(
-            f"executor is a {type(executor).__name__}: it must be one of the concurrent.futures "
-            "kind, such as client.get_executor() of a Dask client"
         )
     store = store or default_store()
     jobs = [
@@ -223,7 +218,11 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
     if failed:
         job, why = failed[0]
         if isinstance(why, BrokenExecutor):
-            why = SweepError(WHY_DEAD)
+            why = SweepError(
+                "a worker process was killed, out of memory perhaps, or by a script that calls "
+                "sweep outside `if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this "
+                "process alone"
+            )
         said = str(why) if isinstance(why, SweepError) else f"{type(why).__name__}: {why}"
         raise SweepError(
             f"{said} ({len(failed)} of {len(jobs)} runs failed, the others are kept; "
@@ -231,14 +230,12 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
         )
 
 
-Outcome = bool | BaseException
-"""True: the run is finished. False: another process is at work on it. An exception: it failed."""
-
-
 def _outcomes(
     executor: Executor | None, jobs: list[Job], wait: bool
-) -> Iterator[tuple[Job, Outcome]]:
-    """Each job with its outcome, in the order in which they end."""
+) -> Iterator[tuple[Job, bool | BaseException]]:
+    """Each job with its outcome, in the order in which they end. True: the run is finished. False:
+    another process is at work on it. An exception: it failed.
+    """
     if executor is None:
         for job in jobs:
             try:
@@ -262,3 +259,81 @@ def _outcomes(
     finally:
         for future in futures:
             future.cancel()
+
+
+# --- how far the runs are: a bar where it can be drawn, else a line a minute ----------------------
+
+
+class Display:
+    """A bar over `jobs` that moves with the steps of each run, on a terminal and in a notebook.
+    Elsewhere a line a minute, in the log of `make reproduce` or on standard error.
+    """
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.left = {job.key: job for job in jobs}
+        self.name, self.total, self.start = jobs[0].experiment.name, len(jobs), time.monotonic()
+        self.last_line, self.over = self.start, threading.Event()
+
+    def __enter__(self) -> "Display":
+        drawn = "CURLNB_LOG" not in os.environ and (
+            sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
+        )
+        self.bar = tqdm(
+            total=self.total, desc=self.name, unit="run", disable=not drawn, leave=False
+        )
+        environment.log(f"{self.name}: {self.total} runs to do")
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+        self.bar.close()
+        if not self.left:
+            seconds = time.monotonic() - self.start
+            environment.log(f"{self.name}: {self.total} runs done in {seconds:.0f} s")
+
+    def finished(self, job: Job) -> None:
+        self.left.pop(job.key, None)
+        self.move()
+
+    def move(self) -> str:
+        """Move the bar to where the runs are now. Returns that in words."""
+        notes = [note for job in list(self.left.values()) if (note := _note(job))]
+        done = sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes)
+        self.bar.n = round(self.total - len(self.left) + done, 1)
+        self.bar.refresh()
+        return ", ".join(map(_in_words, notes[:4]))  # a cluster has more
+
+    def watch(self) -> None:
+        while not self.over.wait(1):
+            now = time.monotonic()
+            if self.bar.disable and now - self.last_line < 60:
+                continue
+            text = self.move()
+            self.bar.set_postfix_str(text, refresh=False)
+            if now - self.last_line >= 60:
+                self.last_line = now
+                line = f"{self.name}: {self.total - len(self.left)} of {self.total} runs done"
+                line += f"; {text}" if text else ""
+                environment.log(line)
+                if self.bar.disable and "CURLNB_LOG" not in os.environ:
+                    print(line, file=sys.stderr, flush=True)
+
+
+def _in_words(note: dict[str, float]) -> str:
+    """A run's progress. After its last step it measures what it trained, which may take as long."""
+    loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
+    if note["done"] >= note["total"]:
+        return f"trained{loss}, evaluating for {note['since']:.0f} s"
+    return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
+
+
+def _note(job: Job) -> dict[str, Any]:
+    """What the run last wrote of its progress, and the seconds since; empty before it begins."""
+    try:
+        path = job.store.root / job.experiment.name / job.key / "progress.json"
+        return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
+    except (OSError, ValueError):
+        return {}
