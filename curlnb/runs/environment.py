@@ -72,7 +72,7 @@ VARIABLES = {  # name: (pattern of its values, what it is)
     ),
     "CURLNB_DEBUG": (SWITCH, "1: an error of a command is shown with its traceback"),
     "CURLNB_TORCH_BACKEND": (
-        r"\w*",
+        r"[\w.]*",
         "which build of torch the set-up installs (tools/bootstrap.py)",
     ),
     "CURLNB_UNVERIFIED": (
