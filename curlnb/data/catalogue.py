@@ -8,6 +8,7 @@ vectors. `sha256` holds the digest of each part's content as it is loaded, whate
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from curlnb.data.download import DataError
 from curlnb.runs import environment
@@ -95,6 +96,6 @@ def _entries(path: Path) -> dict[str, Entry]:
         raise DataError(f"{path} is missing: set CURLNB_HOME to a checkout of this project")
     found = {}
     for name, row in rows.items():
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
         found[name] = Entry(name, **fields)
     return found

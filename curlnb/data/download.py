@@ -66,10 +66,11 @@ def _transfer(url: str, part: Path) -> None:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
                 start = have if reply.status == 206 else 0  # some servers send everything again
                 total = start + int(reply.headers.get("Content-Length", 0))
-                shown = {"desc": part.stem, "initial": start, "disable": None}
                 with (
                     open(part, "ab" if start else "wb") as file,
-                    tqdm.wrapattr(file, "write", total, **shown) as counted,
+                    tqdm.wrapattr(
+                        file, "write", total, desc=part.stem, initial=start, disable=None
+                    ) as counted,
                 ):
                     shutil.copyfileobj(reply, counted)
             if part.stat().st_size >= total:

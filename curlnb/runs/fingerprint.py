@@ -81,8 +81,8 @@ def installed(module: str) -> bool:
     root = module.split(".")[0]
     if root in sys.stdlib_module_names:
         return True
-    module = sys.modules.get(root) if root != "__main__" else None
-    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+    loaded = sys.modules.get(root) if root != "__main__" else None
+    places = [getattr(loaded, "__file__", None), *getattr(loaded, "__path__", [])]
     roots = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
     return any(str(place).startswith(roots) for place in places)
 
