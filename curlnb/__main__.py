@@ -17,12 +17,12 @@ from curlnb import __version__, extras
 
 try:
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
-    from curlnb.companion.formatting import printable
     from curlnb.companion.profiles import PROFILES
     from curlnb.companion.why import why
     from curlnb.data import datasets
     from curlnb.runs import devices, environment, provenance
     from curlnb.runs.experiment import Experiment
+    from curlnb.runs.files import printable
     from curlnb.runs.store import default_store
     from curlnb.runs.validation import check_environment, check_seed
 except ModuleNotFoundError as absent:
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 130
     except Exception as error:
-        if environment.debug():
+        if os.environ.get("CURLNB_DEBUG") == "1":
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
             error = RuntimeError(f"{error.name} is not installed: {remedy}")

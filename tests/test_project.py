@@ -258,7 +258,7 @@ def test_curlnb_device_overrides_and_a_wrong_one_is_named(monkeypatch):
     monkeypatch.setenv("CURLNB_DEVICE", "cpu")
     assert devices.default_device().type == "cpu"
     monkeypatch.setenv("CURLNB_DEVICE", "gpu7")
-    with refused("CURLNB_DEVICE='gpu7' is no device; use cuda"):
+    with refused("CURLNB_DEVICE='gpu7' is not a value that it can have: cuda"):
         devices.default_device()
 
 

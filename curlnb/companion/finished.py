@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from curlnb.companion import ledger, notebooks, profiles
-from curlnb.runs import environment, files, provenance
+from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ def alone_in(results: Path) -> Iterator[None]:
     where another does.
     """
     try:
-        with files.lock(results / "lock", 0):
+        with FileLock(results / "lock", timeout=0):
             yield
     except Timeout:
         raise RuntimeError(

@@ -14,7 +14,6 @@ import pandas as pd
 
 from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
-from curlnb.runs.files import plain
 
 HOLDS, LOOSE, STEP, FAILS, READING, NOTE = THEORY = (
     "holds",
@@ -195,13 +194,6 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
         if pd.isna(row["n"])
         else f"n = {row['n']}{planned}",
     }
-
-
-def printable(text: object) -> str:
-    """A message in one line that cannot steer a terminal: lines are joined, other control
-    characters written as escapes.
-    """
-    return plain(" ".join(str(text).splitlines()))
 
 
 def _brief(row: Row) -> str:

@@ -190,7 +190,7 @@ def read(path: Path) -> pd.DataFrame:
             rows = [row | about(table[row["id"]]) for row in rows if row["id"] in table]
         return frame(rows)
     except (ValueError, KeyError) as error:
-        said = formatting.printable(error)
+        said = files.printable(error)
         raise ValueError(f"{path} is no ledger of this version ({said})") from None
 
 

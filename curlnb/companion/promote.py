@@ -71,7 +71,7 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     """
     results, target = environment.results_root() / profile, folder(profile)
     with alone_in(results):
-        status = files.json_if_there(results / "status.json")
+        status = files.read_json(results / "status.json")
         candidates = notebooks.with_profile(notebooks.find(), profile)
         problems = {
             path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))

@@ -19,9 +19,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from curlnb.companion import ledger
-from curlnb.companion.formatting import printable
 from curlnb.companion.notebook import committed
 from curlnb.runs import environment
+from curlnb.runs.files import printable
 
 _NUMBER = r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?"
 _COMMENT = r"<!--\s*(?P<names>(?:source: |[\w.:]+/)[^>]*?)\s*-->"

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, notebooks, typeset
 from curlnb.companion.formatting import MARKS
-from curlnb.runs.files import json_if_there, write_atomically
+from curlnb.runs.files import printable, read_json, write_atomically
 
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",
@@ -113,12 +113,12 @@ def _page(
         try:
             return get(path)
         except (OSError, ValueError, LookupError) as error:
-            why = formatting.printable(error)
+            why = printable(error)
             problems.append(f"{path.parent.name}/{path.name} cannot be read: {why}")
             return otherwise
 
     def notes(path: Path) -> dict[str, Any]:
-        return read(path, json_if_there, {})
+        return read(path, read_json, {})
 
     def ledgers(root: Path) -> dict[str, pd.DataFrame]:
         files = {name: root / name / ledger.FILE for name in ledger.PROFILES}

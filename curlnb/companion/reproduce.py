@@ -28,11 +28,10 @@ from curlnb.companion.finished import (
     inputs_of,
     list_of_runs,
 )
-from curlnb.companion.formatting import printable
 from curlnb.companion.notebooks import name_of
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
-from curlnb.runs.files import write_json
+from curlnb.runs.files import printable, write_json
 
 MOST_AT_ONCE = 4  # notebooks, unless asked for otherwise: each takes up to a GB
 PYTHON = [sys.executable, "-m"]
@@ -66,8 +65,7 @@ def reproduce(
         profiles.changed(notebooks.settings_of(path).get(profile, {}), change)
     results = environment.results_root() / profile
     with alone_in(results), tempfile.TemporaryDirectory() as scratch:
-        files.clear_leftovers(results)
-        status = ledger.unless_damaged(files.json_if_there, results / "status.json", {})
+        status = ledger.unless_damaged(files.read_json, results / "status.json", {})
         work = _Reproduction(profile, results, scratch, adopt, change, status)
         return work.reproduce(paths, jobs)
 
@@ -132,7 +130,7 @@ class _Reproduction:
             )
         self.run(_turns(todo, jobs), len(finished), len(paths))
         place = self.results / "provenance.json"
-        if todo or not ledger.unless_damaged(files.json_if_there, place, {}):
+        if todo or not ledger.unless_damaged(files.read_json, place, {}):
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, environment.reference_folder(), page)

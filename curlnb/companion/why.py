@@ -6,7 +6,7 @@ from typing import Any
 
 from curlnb.companion import reference
 from curlnb.companion.profiles import PROFILES
-from curlnb.runs import provenance
+from curlnb.runs.devices import other_numerics
 from curlnb.runs.experiment import Experiment, as_json, code_graphs
 from curlnb.runs.source import HERE, Definition, Source
 from curlnb.runs.store import Record, read_reference
@@ -30,7 +30,7 @@ def why(experiment: Experiment, parameters: Mapping[str, Any], seed: int, profil
         if record := read_reference(path).get(identity):
             if record["code"] != experiment.code(full):
                 return "\n".join(_other_code(experiment, full, path))
-            others = provenance.other_numerics(record.get("numerics", {}), full)
+            others = other_numerics(record.get("numerics", {}), full)
             made = f", made with {', '.join(others)}" if others else ""
             return f"this is a committed run of {name}{made}: a notebook run by hand adopts it"
     if known := [*read_reference(paths[profile]).values()]:

@@ -5,7 +5,6 @@ vectors. `sha256` holds the digest of each part's content as it is loaded, whate
 (`contents`). It identifies the data in the keys of runs, and `verified.read` checks it.
 """
 
-import difflib
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ class Entry:
 
     splits: samples by split. sha256: digests by part; empty if the content was never at hand, so
     that the digest of the first fetch counts (`verified`). reader: the function that reads the
-    official files (`official_images`, `official_texts`). archives: pairs of an address and a
+    official files (`official_sets`). archives: pairs of an address and a
     SHA-256, each of the whole set; without a SHA-256 it is not fetched, but read if the user has
     it. files: official files without an archive, all of them needed, that the user has. mirror:
     whether `tools/data/mirrors.py` knows another source, and whether it comes "first" or "last".
@@ -74,11 +73,8 @@ def find(name: str, split: str | None = None, modality: str | None = None) -> En
     """The row of a set. DataError, which lists what there is, if the set or split is unknown."""
     entry = entries().get(name)
     if entry is None or modality not in (None, entry.modality):
-        there = names(modality)
-        close = difflib.get_close_matches(str(name), there, 1, cutoff=0.5)
-        meant = f", did you mean {close[0]!r}?" if close else ""
         what = f"set of {modality}" if modality else "set"
-        raise DataError(f"unknown {what} {name!r}{meant}: there are {', '.join(there)}")
+        raise DataError(f"unknown {what} {name!r}: there are {', '.join(names(modality))}")
     if split is not None and split not in entry.splits:
         hint = "; for a validation split, divide the training data with holdout()"
         raise DataError(
@@ -95,14 +91,11 @@ def entries() -> dict[str, Entry]:
 
 @functools.cache
 def _entries(path: Path) -> dict[str, Entry]:
-    try:
-        rows = read_json(path)
-    except FileNotFoundError:
-        remedy = "set CURLNB_HOME to a checkout of this project"
-        raise DataError(f"{path} is missing: {remedy}") from None
-    return {name: _entry(name, row) for name, row in rows.items()}
-
-
-def _entry(name: str, row: dict[str, Any]) -> Entry:
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return Entry(name, **fields)
+    rows = read_json(path)
+    if not rows:
+        raise DataError(f"{path} is missing: set CURLNB_HOME to a checkout of this project")
+    found = {}
+    for name, row in rows.items():
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        found[name] = Entry(name, **fields)
+    return found

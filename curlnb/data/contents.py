@@ -14,7 +14,6 @@ safetensors or compressed text. No format runs code.
 import gzip
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,12 +36,12 @@ def write_tensors(tensors: Tensors, path: Path) -> None:
 # --- images
 
 
-def records_digest(images: Tensor, labels: Tensor, algorithm: str = "sha256") -> str:
-    """Digest of images uint8 [n, c, h, w] and labels int64 [n], as in CIFAR's binary version.
+def records_digest(images: Tensor, labels: Tensor) -> str:
+    """SHA-256 of images uint8 [n, c, h, w] and labels int64 [n], as in CIFAR's binary version.
 
     A record an image: its label byte (255 where unlabelled), then its pixels, channel by channel.
     """
-    digest = hashlib.new(algorithm, usedforsecurity=False)
+    digest = hashlib.sha256()
     for few, own in zip(images.split(1000), labels.split(1000), strict=True):
         label_bytes = own.remainder(256).to(torch.uint8)[:, None]
         digest.update(torch.cat([label_bytes, few.flatten(1)], dim=1).numpy().tobytes())
@@ -74,17 +73,16 @@ def _read_images(entry: Entry, path: Path) -> Tensors:
     return {"images": images, "labels": labels}
 
 
-def _image_fault(entry: Entry, split: str, content: Tensors) -> str:
-    found, expected = list(content["images"].shape), [entry.splits[split], *entry.shape]
-    return f"images {found} instead of {expected}" if found != expected else ""
+def _image_size(entry: Entry, split: str, content: Tensors) -> tuple[object, object]:
+    return [*content["images"].shape], [entry.splits[split], *entry.shape]
 
 
 # --- texts
 
 
-def _text_fault(entry: Entry, part: str, text: str) -> str:
-    found, expected = sum(line.startswith("= ") for line in text.splitlines()), entry.articles[part]
-    return f"{found:,} articles instead of {expected:,}" if expected not in (0, found) else ""
+def _text_size(entry: Entry, part: str, text: str) -> tuple[object, object]:
+    articles = sum(line.startswith("= ") for line in text.splitlines())
+    return articles, entry.articles[part] or articles
 
 
 # --- graphs
@@ -151,30 +149,19 @@ def _write_graphs(raw: Raw, path: Path) -> None:
     write_tensors({key: t for key, t in raw._asdict().items() if t is not None}, path)
 
 
-# --- word vectors
-
-
-def vector_digest(content: Tensors) -> str:
-    """SHA-256 of the words, a line each, and the vectors."""
-    return hashlib.sha256(
-        content["words"].numpy().tobytes() + content["vectors"].numpy().tobytes()
-    ).hexdigest()
-
-
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """How the sets of a modality are kept.
 
     file: the path of a part below `data` or the cache; digest: of a content, as the catalogue has
-    it; read, write: a part's content, from and to a path; fault: how a content differs from the
-    catalogue, for a message that says more than that the digest is another one, "" if unknown.
+    it; read, write: a part's content, from and to a path; size: the shape of a content's images or
+    the number of its articles, and what the catalogue has, for sets whose digest it does not have.
     """
 
     file: Callable[[Entry, str], str]
     digest: Callable[[Any], str]
     read: Callable[[Entry, Path], Any] = lambda entry, path: load_file(path)
     write: Callable[[Any, Path], object] = write_tensors
-    fault: Callable[[Entry, str, Any], str] = lambda entry, part, content: ""
+    size: Callable[[Entry, str, Any], tuple[object, object]] = lambda *_: (None, None)
 
 
 KINDS = {
@@ -182,14 +169,14 @@ KINDS = {
         lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
         lambda content: records_digest(content["images"], content["labels"]),
         _read_images,
-        fault=_image_fault,
+        size=_image_size,
     ),
     "texts": Kind(
         lambda entry, part: f"{entry.name}/{part}.txt.gz",
         lambda text: hashlib.sha256(text.encode()).hexdigest(),
         lambda entry, path: gzip.decompress(path.read_bytes()).decode(),
         lambda text, path: path.write_bytes(gzip.compress(text.encode(), 9, mtime=0)),
-        _text_fault,
+        _text_size,
     ),
     "graphs": Kind(
         lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
@@ -199,6 +186,8 @@ KINDS = {
     ),
     "vectors": Kind(
         lambda entry, part: f"glove/{entry.name}.safetensors",
-        vector_digest,
+        lambda content: hashlib.sha256(
+            content["words"].numpy().tobytes() + content["vectors"].numpy().tobytes()
+        ).hexdigest(),
     ),
 }

@@ -6,6 +6,7 @@ CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
 import hashlib
 import http.client
 import os
+import shutil
 import tarfile
 import urllib.request
 import zipfile
@@ -16,7 +17,6 @@ from tqdm import tqdm
 
 from curlnb.runs import environment
 
-CHUNK = 1 << 18  # bytes read at a time
 TIMEOUT = 10.0  # seconds to wait for a connection, and for each further piece
 
 
@@ -66,18 +66,13 @@ def _transfer(url: str, part: Path) -> None:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
                 start = have if reply.status == 206 else 0  # some servers send everything again
                 total = start + int(reply.headers.get("Content-Length", 0))
-                bar = tqdm(
-                    desc=part.stem,
-                    initial=start,
-                    total=total,
-                    unit="B",
-                    unit_scale=True,
-                    disable=None,
-                )
-                with open(part, "ab" if start else "wb") as file, bar:
-                    while chunk := reply.read(CHUNK):
-                        file.write(chunk)
-                        bar.update(len(chunk))
+                with (
+                    open(part, "ab" if start else "wb") as file,
+                    tqdm.wrapattr(
+                        file, "write", total, desc=part.stem, initial=start, disable=None
+                    ) as counted,
+                ):
+                    shutil.copyfileobj(reply, counted)
             if part.stat().st_size >= total:
                 return
         except (OSError, http.client.HTTPException) as error:
@@ -95,7 +90,7 @@ def members(place: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str,
     Nothing is written to disk. The errors of tarfile and zipfile if the archive is damaged.
     """
     if place.is_dir():
-        for path in sorted(place.rglob("*")):
+        for path in place.rglob("*"):
             name = path.relative_to(place).as_posix()
             if wanted(name) and path.is_file():
                 yield name, path.read_bytes()
@@ -115,11 +110,7 @@ def named_members(place: Path, names: Collection[str]) -> dict[str, bytes]:
 
     DataError if one is missing.
     """
-    wanted = set(names)
-    if place.is_dir():
-        found = {n: (place / n).read_bytes() for n in wanted if (place / n).is_file()}
-    else:
-        found = dict(members(place, wanted.__contains__))
-    if missing := sorted(wanted - set(found)):
+    found = dict(members(place, set(names).__contains__))
+    if missing := sorted({*names} - found.keys()):
         raise DataError(f"{place} lacks {missing[0]}: take the original files, in their own layout")
     return found

@@ -19,7 +19,6 @@ from curlnb.data.images import OwnImages
 from curlnb.data.sampling import held_out
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none starts another program
-GREY = ("1", "L", "LA")  # Pillow's names of modes without colour
 TRAIN, TEST = ("train", "training"), ("test", "testing", "val", "valid", "validation")
 SKIPPED = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders; hidden files are, too
 LAYOUT = "give train/<class>/* and test/<class>/*, or <class>/*"
@@ -67,7 +66,7 @@ def from_arrays(
 
 def _images(what: str, given: Any) -> Tensor:
     if isinstance(given, list | tuple):
-        given = np.stack([np.asarray(one) for one in given])
+        given = np.stack(given)
     array = np.array(given.cpu() if isinstance(given, Tensor) else given, order="C")
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         raise DataError(
@@ -78,10 +77,10 @@ def _images(what: str, given: Any) -> Tensor:
 
 
 def _labels(what: str, given: Any) -> list[Any]:
-    values = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
-    labels = [one.item() if isinstance(one, np.generic) else one for one in values.ravel().tolist()]
+    values = np.atleast_1d(given.cpu() if isinstance(given, Tensor) else given)
+    labels = values.tolist()
     kinds = {type(one) for one in labels}
-    if values.ndim != 1 or kinds not in ({int}, {str}) or (kinds == {int} and min(labels) < 0):
+    if kinds not in ({int}, {str}) or (kinds == {int} and min(labels) < 0):
         raise DataError(
             f"{what} are {labels[:3]} ..., {values.dtype} {list(values.shape)}: "
             "expected whole numbers, 0 or more, or names [n], none missing"
@@ -143,27 +142,26 @@ def _samples(folder: Path) -> tuple[list[Path], list[str]]:
 
 def _pictures(files: list[Path]) -> Tensor:
     """uint8 [n, c, h, w]."""
-    arrays, grey = [], True
+    arrays: list[np.ndarray] = []
     for file in files:
-        picture = _picture(file)
-        grey = grey and picture.mode in GREY
-        arrays.append(np.array(picture.convert("RGB")))
+        arrays.append(_picture(file))
         if arrays[-1].shape != arrays[0].shape:
             size, first = (f"{a.shape[1]} x {a.shape[0]}" for a in (arrays[-1], arrays[0]))
             raise DataError(
                 f"{file} is {size} pixels, {files[0]} is {first}: all must have one size"
             )
     images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+    grey = bool((images == images[:, :1]).all())
     return (images[:, :1] if grey else images).contiguous()
 
 
-def _picture(file: Path) -> Image.Image:
-    """A picture of 8 bits a channel, decoded and upright."""
+def _picture(file: Path) -> np.ndarray:
+    """uint8 [h, w, 3] of a picture of 8 bits a channel, upright."""
     try:
         with Image.open(file, formats=FORMATS) as picture:
             if picture.mode.startswith(("I", "F")):
                 raise ValueError("it has more than 8 bits a channel")
-            return ImageOps.exif_transpose(picture)
+            return np.array(ImageOps.exif_transpose(picture).convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         why = " ".join(str(error).split()).replace(repr(str(file)), "it")
         raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None

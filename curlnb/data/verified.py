@@ -10,17 +10,18 @@ Code outside this module that reads, fetches, verifies or reports is no part of 
 result depends on what `read` returns, and that is identified by its digest.
 """
 
+import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from curlnb.data import catalogue, official_images, official_texts
+from curlnb.data import catalogue, official_sets
 from curlnb.data.catalogue import Entry
 from curlnb.data.contents import KINDS
 from curlnb.data.download import DataError, cache_folder, download, sha256_of
@@ -28,7 +29,6 @@ from curlnb.runs import environment
 from curlnb.runs.files import Damaged, write_atomically
 
 MIRRORS = environment.FOUND / "tools" / "data" / "mirrors.py"
-Report = Callable[[str], object]
 
 
 def read(entry: Entry, part: str) -> Any:
@@ -71,8 +71,9 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
     """
     kind, expected = KINDS[entry.modality], _expected(entry, part)
     came = f"{entry.name} ({part}) from {origin}"
-    if fault := kind.fault(entry, part, content):
-        raise DataError(f"{came} has {fault}; not kept")
+    size, known = kind.size(entry, part, content)
+    if size != known:
+        raise DataError(f"{came} has size {size} instead of {known}; not kept")
     digest = kind.digest(content)
     if digest != (expected or digest):
         raise DataError(f"{came} has another SHA-256 than {expected}, the known one; not kept")
@@ -81,9 +82,10 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
         kind.write(content, unfinished)
         unfinished.chmod(0o644)  # safetensors makes it private, but a cache may be shared
 
-    write_atomically(file_of(entry, part), write)
+    place = file_of(entry, part)
+    write_atomically(place, write)
     if not expected:
-        write_atomically(_note(entry, part), lambda path: path.write_text(digest))
+        write_atomically(place.with_suffix(".sha256"), lambda path: path.write_text(digest))
     return digest
 
 
@@ -93,14 +95,11 @@ def file_of(entry: Entry, part: str) -> Path:
     return folder / KINDS[entry.modality].file(entry, part)
 
 
-def _note(entry: Entry, part: str) -> Path:
-    """The file beside a part's that holds its digest, where the catalogue has none."""
-    return file_of(entry, part).with_suffix(".sha256")
-
-
 def _expected(entry: Entry, part: str) -> str:
-    """The digest that a part must have; "" if none is known yet."""
-    note = _note(entry, part)
+    """The digest that a part must have, of the catalogue or a file beside it; "" if none is known
+    yet.
+    """
+    note = file_of(entry, part).with_suffix(".sha256")
     return entry.sha256.get(part) or (note.read_text() if note.exists() else "")
 
 
@@ -123,8 +122,10 @@ def _remedy(entry: Entry, part: str) -> str:
         return "it comes with a checkout, not with the package: set CURLNB_HOME to one"
     if not (entry.mirror or any(sha256 for _, sha256 in entry.archives)):
         return _by_hand(entry)
-    with_fetch = f"curlnb.data.datasets.fetch({entry.name!r})"
-    return f"fetch it ({entry.megabytes:,} MB) with {with_fetch}, or all with `make data`"
+    return (
+        f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r}), or "
+        "all with `make data`"
+    )
 
 
 def _by_hand(entry: Entry) -> str:
@@ -139,7 +140,7 @@ def _by_hand(entry: Entry) -> str:
 # --- fetching
 
 
-def fetch(name: str, report: Report = print, folder: Path | None = None) -> None:
+def fetch(name: str, folder: Path | None = None) -> None:
     """Have a set, and the word vectors of a text set, on this machine, verified.
 
     What is here is verified, what is absent or damaged is fetched: from `folder`, which holds
@@ -151,45 +152,36 @@ def fetch(name: str, report: Report = print, folder: Path | None = None) -> None
     if entry.committed:
         for part in entry.parts:
             read(entry, part)
-        report(f"{name}: part of the repository, verified")
+        print(f"{name}: part of the repository, verified")
     else:
-        cache_folder().mkdir(parents=True, exist_ok=True)
         with FileLock(cache_folder() / f".{name}.lock"):
-            _fetch(entry, report, folder)
+            _fetch(entry, folder)
     if entry.vectors:
-        fetch(entry.vectors, report)
+        fetch(entry.vectors)
 
 
-def _fetch(entry: Entry, report: Report, folder: Path | None) -> None:
-    if _intact(entry):
-        report(f"{entry.name}: already here, verified")
+def _fetch(entry: Entry, folder: Path | None) -> None:
+    with contextlib.suppress(DataError, Damaged):
+        for part in entry.parts:
+            _open(entry, part)
+        print(f"{entry.name}: already here, verified")
         return
     failures = []
     for words, source in _sources(entry, folder):
-        report(f"{entry.name}: reading {words}")
+        print(f"{entry.name}: reading {words}")
         try:
             source()
-            report(f"{entry.name}: here, verified")
+            print(f"{entry.name}: here, verified")
             return
         except (DataError, OSError) as error:
             failures.append(" ".join(str(error).split()))
-            report(f"{entry.name}: {failures[-1]}")
+            print(f"{entry.name}: {failures[-1]}")
     what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
     raise DataError(f"{entry.name}: {what}")
 
 
-def _intact(entry: Entry) -> bool:
-    """Whether every part of a set is on this machine and verified."""
-    try:
-        for part in entry.parts:
-            _open(entry, part)
-    except (DataError, Damaged):
-        return False
-    return True
-
-
 def _sources(entry: Entry, folder: Path | None) -> list[tuple[object, Callable[[], None]]]:
-    """Where to look, in order: words for the report, and what puts all parts into the cache."""
+    """Where to look, in order: words to show, and what puts all parts into the cache."""
     if folder is not None:
         place = official_place(entry, folder)
         if place is None:
@@ -220,19 +212,13 @@ def official_place(entry: Entry, folder: Path) -> Path | None:
     return folder if here else None
 
 
-def official(entry: Entry, place: Path) -> Iterator[tuple[str, Any]]:
-    """The parts of a set and their contents, read from an archive or a folder."""
-    module = official_images if entry.modality == "images" else official_texts
-    return getattr(module, entry.reader)(entry, place)  # type: ignore[no-any-return]
-
-
 def _keep_official(entry: Entry, place: Path) -> None:
     """Put all parts into the cache from an archive, its SHA-256 checked first, or from a folder."""
     sha256 = _archives(entry).get(place.name)
     if sha256 and sha256_of(place) != sha256:
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
     try:
-        for part, content in official(entry, place):
+        for part, content in getattr(official_sets, entry.reader)(entry, place):
             keep(entry, part, content, place)
     except (DataError, OSError):
         raise
@@ -255,7 +241,7 @@ def _keep_mirror(entry: Entry) -> None:
         raise DataError(done.stderr.strip().rpartition("\n")[2] or "the mirror failed")
 
 
-def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None = None) -> None:
+def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
     """Have each set on this machine, verified; with `folder`, each whose official files are there.
 
     Goes on after a failure, and then raises DataError with the names that failed.
@@ -268,9 +254,9 @@ def prepare(wanted: Iterable[str], report: Report = print, folder: Path | None =
     failed = []
     for name in names:
         try:
-            fetch(name, report, folder)
+            fetch(name, folder)
         except (DataError, OSError) as error:
-            report(str(error))
+            print(str(error))
             failed.append(name)
     if failed:
         raise DataError(f"not here: {', '.join(failed)}; the lines above say why")

@@ -1,4 +1,4 @@
-"""What to compute on, and in which precision."""
+"""What to compute on, in which precision, and the numerics that decide a run's last bits."""
 
 import contextlib
 import ctypes
@@ -6,7 +6,7 @@ import functools
 import os
 import shutil
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import threadpoolctl
@@ -21,14 +21,8 @@ def default_device() -> torch.device:
     """cuda, else cpu; `CURLNB_DEVICE` overrides. Not mps by itself: Apple's GPUs lack float64,
     which several experiments measure in.
     """
-    if named := os.environ.get("CURLNB_DEVICE"):
-        try:
-            return torch.device(named)
-        except RuntimeError:
-            raise ValueError(
-                f"CURLNB_DEVICE={named!r} is no device; use cuda, cuda:1, mps or cpu"
-            ) from None
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    named = environment.setting("CURLNB_DEVICE")
+    return torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @functools.cache
@@ -44,15 +38,10 @@ def fast_bf16(device_type: str) -> bool:
 @functools.cache
 def compiler() -> str | None:
     """The C++ compiler that torch.compile would use on the CPU, or None."""
-    return (
-        shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++")
-        if _has_headers()
-        else None
-    )
-
-
-def _has_headers() -> bool:
-    return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+    if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+        return None
+    names = (os.environ.get("CXX", ""), "g++", "clang++")
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, bool, str]:
@@ -67,17 +56,58 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
         raise ValueError(f"precision {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     missing: list[str] = []
     if precision == "bf16" and not fast_bf16(device.type):
-        precision, missing = "float32", [*missing, f"no fast bfloat16 on this {device.type}"]
+        missing.append(f"no fast bfloat16 on this {device.type}")
     if precision == "tf32" and not (
         device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     ):
-        precision, missing = "float32", [*missing, f"no TF32 on this {device.type}"]
+        missing.append(f"no TF32 on this {device.type}")
+    if missing:
+        precision = "float32"
     if compile and (device.type == "mps" or compiler() is None):
-        compile, missing = (
-            False,
-            [*missing, "no C++ compiler with Python headers for torch.compile"],
-        )
+        compile = False
+        missing.append("no C++ compiler with Python headers for torch.compile")
     return precision, compile, "; ".join(missing)
+
+
+def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run's bits beside code, parameters, seed and data: it is part of the run's
+    key.
+
+    The device's type, the precision really in force on this machine, whether matrix units round to
+    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's
+    instructions where ONEDNN_MAX_CPU_ISA names others than this project does.
+    """
+    device = default_device()
+    precision, compiled, _ = admitted(
+        parameters.get("precision", "float32"),
+        bool(parameters.get("compile", False)) and not environment.dry(),
+        device,
+    )
+    found = {
+        "device": device.type,
+        "precision": precision,
+        "tf32": precision == "tf32",
+        "compiled": compiled,
+        "threads": environment.threads() if device.type == "cpu" else None,
+        "ranks": 1,  # processes that share a batch: none do, and keys of older runs hold it
+        "torch": torch.__version__.split("+")[0],
+    }
+    instructions = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    if device.type == "cpu" and instructions != environment.WITHOUT_TILES:
+        found["instructions"] = instructions
+    return found
+
+
+def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+    """What of a record's numerics `made` differs from those that the same run would have here, as
+    in ["threads 4", "torch 2.9.0"].
+    """
+    here = numerics(parameters)
+    return [
+        f"{name} {made.get(name, 'of this project')}"
+        for name in {**made, **here}
+        if made and made.get(name) != here.get(name)
+    ]
 
 
 @contextlib.contextmanager
@@ -138,18 +168,22 @@ def rounding(precision: str) -> Iterator[None]:
     oneDNN, cuDNN = backends.mkldnn, backends.cudnn
     newer = (oneDNN.matmul, oneDNN.conv, oneDNN.rnn, backends.cuda.matmul, cuDNN.conv, cuDNN.rnn)
     with contextlib.ExitStack() as stack:
-        stack.callback(setattr, oneDNN, "enabled", oneDNN.enabled)
+
+        def restore(part: Any, name: str) -> None:
+            stack.callback(setattr, part, name, getattr(part, name))
+
+        restore(oneDNN, "enabled")
         for part in newer:
-            stack.callback(setattr, part, "fp32_precision", part.fp32_precision)
+            restore(part, "fp32_precision")
         with contextlib.suppress(RuntimeError):
             before = torch.get_float32_matmul_precision()
             stack.callback(torch.set_float32_matmul_precision, before)
         with contextlib.suppress(RuntimeError):
-            stack.callback(setattr, cuDNN, "allow_tf32", cuDNN.allow_tf32)
-        for name, value in {"deterministic": True, "benchmark": False}.items():
-            stack.callback(setattr, cuDNN, name, getattr(cuDNN, name))
-            setattr(cuDNN, name, value)
-        oneDNN.enabled = True
+            restore(cuDNN, "allow_tf32")
+        restore(cuDNN, "deterministic")
+        restore(cuDNN, "benchmark")
+        oneDNN.enabled = cuDNN.deterministic = True
+        cuDNN.benchmark = False
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         cuDNN.allow_tf32 = precision == "tf32"
         oneDNN.conv.fp32_precision = oneDNN.rnn.fp32_precision = "ieee"

@@ -13,24 +13,24 @@ from typing import Any, TypeVar
 Group = TypeVar("Group")
 Loader = TypeVar("Loader", bound=Callable[..., Any])
 
-SWITCH, FREE = "0|1", ".*"
+SWITCH, PATH = "0|1", ".*"
 VARIABLES = {  # name: (pattern of its values, what it is)
     "CURLNB_HOME": (
-        FREE,
+        PATH,
         "the checkout; default: the package's own, for an installed wheel that of the working "
         "directory",
     ),
     "CURLNB_DATA": (
-        FREE,
+        PATH,
         "where fetched data is kept; default: data/cache/ in the checkout, without one "
         "~/.cache/curlnb",
     ),
     "CURLNB_RESULTS": (
-        FREE,
+        PATH,
         "where results go; default: results/ in the checkout, without one in the working directory",
     ),
     "CURLNB_LOG": (
-        FREE,
+        PATH,
         "a file that gets one line a minute on long work, where nobody watches a progress bar",
     ),
     "CURLNB_NOTEBOOK": (
@@ -71,9 +71,12 @@ VARIABLES = {  # name: (pattern of its values, what it is)
         "1: two steps on synthetic data of the real shapes, to see that the code runs",
     ),
     "CURLNB_DEBUG": (SWITCH, "1: an error of a command is shown with its traceback"),
-    "CURLNB_TORCH_BACKEND": (FREE, "which build of torch the set-up installs (tools/bootstrap.py)"),
+    "CURLNB_TORCH_BACKEND": (
+        r"[\w.]*",
+        "which build of torch the set-up installs (tools/bootstrap.py)",
+    ),
     "CURLNB_UNVERIFIED": (
-        FREE,
+        SWITCH,
         "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
     ),
 }
@@ -201,19 +204,11 @@ def cuda_graphs() -> bool:
     return setting("CURLNB_CUDA_GRAPHS") == "1"
 
 
-def debug() -> bool:
-    return os.environ.get("CURLNB_DEBUG") == "1"
-
-
-def headless() -> bool:
-    return "CURLNB_LOG" in os.environ
-
-
 def log(line: str) -> None:
     """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
     instead.
     """
-    if headless():
+    if "CURLNB_LOG" in os.environ:
         with (
             contextlib.suppress(OSError),
             open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,

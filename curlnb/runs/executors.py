@@ -17,6 +17,7 @@ from typing import Any
 
 import cloudpickle
 
+from curlnb import extras
 from curlnb.runs.devices import keep_memory
 from curlnb.runs.experiment import Experiment
 from curlnb.runs.store import Record, Store
@@ -95,12 +96,9 @@ def scheduled(address: str) -> Iterator[Executor]:
     """The executor of the Dask scheduler at `address` ("tcp://host:8786") or behind a scheduler
     file (a path that ends in .json). SweepError where none answers within 30 seconds.
     """
-    try:
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise SweepError(
-            "CURLNB_SCHEDULER needs the extra 'cluster': install dask and distributed, or unset it"
-        ) from None
+    extras.need("CURLNB_SCHEDULER", "distributed")
+    from distributed import Client
+
     where = {"scheduler_file" if address.endswith(".json") else "address": address}
     try:
         if address.endswith(".json"):

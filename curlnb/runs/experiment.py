@@ -9,22 +9,21 @@ is one argument in the code and several parameters of the run.
 
 import dataclasses
 import functools
-import hashlib
-import importlib
 import inspect
 import json
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from curlnb.choices import FORMER
+from curlnb.runs.devices import numerics
 from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
-from curlnb.runs.provenance import numerics
 from curlnb.runs.source import Graph, Source, digest_of, is_ours
 from curlnb.runs.validation import check_parameters
 
@@ -71,13 +70,6 @@ class Experiment:
         home = self.function.__module__.split(".")[-1]
         return self.given_name or f"{home}.{self.function.__name__}"
 
-    @functools.cached_property
-    def defaults(self) -> dict[str, Any]:
-        """The run's parameters with their defaults; `inspect.Parameter.empty` where one must be
-        given.
-        """
-        return {name: default for name, (default, _) in _parameters_of(self.function).items()}
-
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
         an error that names it.
@@ -87,16 +79,15 @@ class Experiment:
         """
         known = _parameters_of(self.function)
         if unknown := [name for name in given if name not in known]:
-            names = ", ".join(sorted(known))
-            raise StoreError(f"{self.name} has no parameter {unknown[0]!r}; it has {names}")
+            raise StoreError(
+                f"{self.name} has no parameter {unknown[0]!r}; it has {', '.join(sorted(known))}"
+            )
         given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
             check_parameters(self.name, given, {name: hint for name, (_, hint) in known.items()})
-        full = self.defaults | {
-            n: FORMER.get(v, v) if isinstance(v, str) else v for n, v in given.items()
-        }
-        for name, default in self.defaults.items():
+        full = {name: default for name, (default, _) in known.items()} | given
+        for name, (default, _) in known.items():
             if any(full[name] is each for each in _MISSING):
                 raise StoreError(f"{self.name} needs a value for {name}")
             if isinstance(default, float) and type(full[name]) is int:
@@ -145,7 +136,7 @@ class Experiment:
         """
         home = self.function.__module__
         if is_ours(home) or installed(home):
-            return _named, (home, self.function.__name__)
+            return pkgutil.resolve_name, (f"{home}:{self.function.__name__}",)
         return Experiment, (self.function, self.data, self.training, self.given_name)
 
 
@@ -196,10 +187,12 @@ def code_graphs(
     function: Callable[..., Any], parameters: Mapping[str, Any], source: Source
 ) -> list[Graph]:
     """What the code of a run of the package's `function` reaches, in a source of the package."""
-    chosen, parts = _names_in([*parameters.values()]), _parts(function, parameters)
-    ours = [part for part in parts if is_ours(part.__module__)]
-    places = [source.resolved(part.__module__, part.__name__) for part in ours]
-    return [source.graph(place, chosen) for place in places]
+    chosen = _names_in([*parameters.values()])
+    return [
+        source.graph(source.resolved(part.__module__, part.__name__), chosen)
+        for part in _parts(function, parameters)
+        if is_ours(part.__module__)
+    ]
 
 
 def _names_in(value: Any) -> frozenset[str]:
@@ -217,28 +210,19 @@ _MISSING = (inspect.Parameter.empty, dataclasses.MISSING)
 @functools.cache
 def groups_of(function: Callable[..., Any]) -> dict[str, type]:
     """The function's parameters that are annotated with a dataclass, and the dataclass."""
-    hints = _hints_of(function)
-    names = [name for name in inspect.signature(function).parameters if name != "run"]
+    hints = typing.get_type_hints(function)
     return {
-        n: hints[n]
-        for n in names
-        if isinstance(hints[n], type) and dataclasses.is_dataclass(hints[n])
+        name: hints[name]
+        for name in inspect.signature(function).parameters
+        if name != "run" and isinstance(hints.get(name), type) and is_dataclass(hints[name])
     }
-
-
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Name -> annotation of all of a function's parameters; `object` where there is none."""
-    parameters = inspect.signature(function).parameters
-    if not any(p.annotation is not p.empty for p in parameters.values()):
-        return dict.fromkeys(parameters, object)
-    return dict.fromkeys(parameters, object) | typing.get_type_hints(function)
 
 
 @functools.cache
 def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Name -> default and annotation of all parameters, a group's fields in its place."""
     found: dict[str, tuple[Any, Any]] = {}
-    groups, hints = groups_of(function), _hints_of(function)
+    groups, hints = groups_of(function), typing.get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in groups:
             kinds = typing.get_type_hints(groups[name])
@@ -246,7 +230,7 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
                 default = getattr(parameter.default, field.name, field.default)
                 found[field.name] = default, kinds[field.name]
         elif name not in ("run", "seed") and parameter.kind is not parameter.VAR_KEYWORD:
-            found[name] = parameter.default, hints[name]
+            found[name] = parameter.default, hints.get(name, object)
     return found
 
 
@@ -259,15 +243,16 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
         n: parameters[n] for n in inspect.signature(function).parameters if n in parameters
     }
     for name, group in groups.items():
-        fields = [field.name for field in dataclasses.fields(group)]
-        arguments[name] = group(**{field: parameters[field] for field in fields})
+        own = {each.name: parameters[each.name] for each in dataclasses.fields(group)}
+        arguments[name] = group(**own)
     return arguments
 
 
 def _asked(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     """Those of the function's parameters that differ from their defaults, as JSON."""
-    defaults = {name: default for name, (default, _) in _parameters_of(function).items()}
-    return as_json({n: parameters[n] for n in defaults if _differs(parameters[n], defaults[n])})
+    known = _parameters_of(function).items()
+    changed = [name for name, (default, _) in known if _differs(parameters[name], default)]
+    return as_json({name: parameters[name] for name in changed})
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
@@ -297,13 +282,14 @@ def _place(value: Any) -> str:
 
 
 def _placed(value: Any) -> Any:
-    """The function of the package that a string names, as `_place` does; else the value itself."""
-    module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if not colon or not is_ours(module):
-        return value
+    """The function of the package that a string names, as `_place` does; the present name for a
+    former one; else the value itself.
+    """
+    if not isinstance(value, str) or ":" not in value or not is_ours(value):
+        return FORMER.get(value, value) if isinstance(value, str) else value
     found = None
     try:
-        found = _named(module, name)
+        found = pkgutil.resolve_name(value)
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and not is_ours(error.name or ""):
             raise  # what an extra brings
@@ -322,8 +308,4 @@ def _differs(value: Any, default: Any) -> bool:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _named(module: str, name: str) -> Experiment:
-    return getattr(importlib.import_module(module), name)
+    return digest_of(json.dumps(value, sort_keys=True))

@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -21,7 +20,6 @@ from torch import Tensor
 from curlnb.runs import environment
 
 SCHEMA = 3
-MACHINE = platform.node() or "here"  # part of a temporary file's name
 
 
 class Damaged(ValueError):
@@ -32,7 +30,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk, and rename it: readers
     see all or nothing. OSError, in a line that names `path`, where that fails.
     """
-    temporary = path.with_name(f".{path.name}.{MACHINE}-{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
@@ -45,30 +43,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def lock(path: Path, timeout: float = -1) -> FileLock:
-    """A lock on the file at `path`. It ends with the process that holds it, however that ends."""
-    return FileLock(path, timeout=timeout)
-
-
 def write_json(path: Path, value: Any) -> None:
     """A JSON file without a seal, for people and for notes that may be lost."""
     write_atomically(path, lambda p: p.write_text(json.dumps(value, indent=1)))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object without a seal. ValueError, with the path, for a file that holds none."""
+    """A JSON object without a seal, empty where there is no file. ValueError, with the path, for a
+    file that holds none.
+    """
+    if not path.exists():
+        return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise Damaged(f"it holds {type(value).__name__}, not an object")
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged ({type(error).__name__}: {plain(error)})") from None
+        raise Damaged(f"{path} is damaged ({type(error).__name__}: {printable(error)})") from None
     return value
-
-
-def json_if_there(path: Path) -> dict[str, Any]:
-    """The same, empty where there is no file."""
-    return read_json(path) if path.exists() else {}
 
 
 # --- sealed files ---------------------------------------------------------------------------------
@@ -82,17 +74,10 @@ def seal(value: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def unseal(sealed: Any, place: str) -> dict[str, Any]:
     """The object that `seal` sealed for `place`. Raises Damaged where it is not that, whole."""
-    if not isinstance(sealed, dict):
-        raise Damaged(f"it holds {type(sealed).__name__}, not an object")
-    value = dict(sealed)
-    schema, digest = value.pop("schema", None), value.pop("digest", None)
-    _check(
-        schema,
-        digest,
-        digest_of_tensors(json.dumps(value, sort_keys=True)),
-        value.pop("place", ""),
-        place,
-    )
+    value = {**sealed} if isinstance(sealed, dict) else {}
+    for name in ("place", "schema", "digest"):
+        value.pop(name, None)
+    _check(sealed, seal(value, place))
     return value
 
 
@@ -120,8 +105,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Tensors and a JSON state as one safetensors file, sealed for its place."""
     own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    about = {"state": json.dumps(state), "schema": str(SCHEMA), "place": place_of(path)}
-    about["digest"] = digest_of_tensors(about["state"] + about["place"], own)
+    about = _about(json.dumps(state), place_of(path), own)
     write_atomically(path, lambda p: save_file(own, p, about))
 
 
@@ -134,21 +118,24 @@ def load_tensors(
     with _set_aside_if_damaged(path):
         open(path, "rb").close()  # tells why it cannot be read better than safetensors does
         with safe_open(path, framework="pt") as file:
-            about = {"state": "", "place": ""} | (file.metadata() or {})
+            about = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        digest = digest_of_tensors(about["state"] + about["place"], tensors)
-        _check(about.get("schema"), about.get("digest"), digest, about["place"], place_of(path))
-        return {name: t.to(device) for name, t in tensors.items()}, json.loads(about["state"])
+        state = about.get("state", "")
+        _check(about, _about(state, place_of(path), tensors))
+        return {name: t.to(device) for name, t in tensors.items()}, json.loads(state)
     return None
 
 
-def _check(schema: Any, digest: Any, own_digest: str, place: str, own_place: str) -> None:
-    if str(schema) != str(SCHEMA):
-        raise Damaged(f"its schema is {schema!r}, not {SCHEMA}")
-    if digest != own_digest:
-        raise Damaged("its digest is not that of its content")
-    if place != own_place:
-        raise Damaged(f"it was written for {place}")
+def _about(state: str, place: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """What a file of tensors says beside them."""
+    digest = digest_of_tensors(state + place, tensors)
+    return {"state": state, "schema": str(SCHEMA), "place": place, "digest": digest}
+
+
+def _check(found: Any, written: Mapping[str, Any]) -> None:
+    """Damaged where a seal is not the one that the content has in its place."""
+    if found != written:
+        raise Damaged("its seal is not that of its content in this place")
 
 
 def digest_of_tensors(text: str, tensors: Mapping[str, Tensor] = {}) -> str:
@@ -180,23 +167,15 @@ def set_aside(path: Path, why: str) -> None:
         say(f"{path} was damaged ({why}): it was set aside as {aside.name} and is computed again")
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove the temporary files below `folder` that killed writers of this machine left."""
-    for path in folder.rglob(f".*.{MACHINE}-*.part"):
-        try:
-            os.kill(int(path.stem.rpartition("-")[2]), 0)
-        except ProcessLookupError:
-            path.unlink(missing_ok=True)
-        except PermissionError:  # another user's, at work
-            pass
-
-
 def say(what: str) -> None:
     """A line for who runs the command or reads its log."""
-    environment.log(f"curlnb: {plain(what)}")
-    print(f"curlnb: {plain(what)}", file=sys.stderr)
+    environment.log(f"curlnb: {printable(what)}")
+    print(f"curlnb: {printable(what)}", file=sys.stderr)
 
 
-def plain(text: object) -> str:
-    """Without what could steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+def printable(text: object) -> str:
+    """A message in one line that cannot steer a terminal: lines are joined, other control
+    characters written as escapes.
+    """
+    line = " ".join(str(text).splitlines())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

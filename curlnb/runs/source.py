@@ -44,7 +44,7 @@ class Definition(NamedTuple):
 
 @dataclass
 class Module:
-    tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
+    tree: ast.Module
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name -> (module, of)
     statements: list[ast.stmt] = field(default_factory=list)
@@ -93,13 +93,10 @@ class Source:
 
     def _parse(self, module: str) -> Module:
         path = self.path(module)
-        if path is None:
-            return Module()
-        parsed = Module(ast.parse(path.read_bytes()))
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        parsed = Module(ast.parse(path.read_bytes() if path else ""))
         for node in parsed.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                parsed.imports |= imported(node, package)
+                parsed.imports |= imported(node)
             elif names := defined(node):
                 for name in names:
                     parsed.definitions.setdefault(name, []).append(node)
@@ -145,19 +142,18 @@ class Source:
 HERE = Source(Path(__file__).resolve().parent.parent)
 
 
-def imported(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, tuple[str, str | None]]:
+def imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str | None]]:
+    """The names that a statement imports; none is relative (TID252 of ruff)."""
     if isinstance(node, ast.Import):
         whole = {a.asname or a.name.split(".")[0]: a for a in node.names}
         return {n: (a.name if a.asname else n, None) for n, a in whole.items()}
-    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-    base = ".".join([*above, *filter(None, [node.module])])
-    return {alias.asname or alias.name: (base, alias.name) for alias in node.names}
+    return {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
 
 
 def defined(node: ast.stmt) -> list[str]:
     """The names that a statement defines."""
     if isinstance(node, _FUNCTIONS | ast.ClassDef):
-        return [] if _only_words(node) else [node.name]
+        return [node.name]
     if isinstance(node, ast.Assign):
         targets = node.targets
     else:
@@ -170,9 +166,7 @@ def defined(node: ast.stmt) -> list[str]:
 
 
 def _only_words(node: ast.stmt) -> bool:
-    """Whether a statement computes nothing: a docstring, an overload, what only types need."""
-    if isinstance(node, ast.FunctionDef):
-        return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+    """Whether a statement computes nothing: a docstring, or what only types need."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -187,8 +181,7 @@ class Reader:
         self.references: list[Definition] = []
         self.imports: set[str] = set()
         self.chooses = False  # whether it depends on what is chosen
-        found = self.module.definitions.get(at.name, [])
-        nodes = found if at.name else [n for n in self.module.statements if not self.registers(n)]
+        nodes = self.module.definitions.get(at.name, []) if at.name else self.module.statements
         self.text = self.dump(nodes, frozenset())
         if at.name and self.module.statements:
             self.references.append(Definition(at.module, ""))
@@ -224,8 +217,7 @@ class Reader:
             targets = [name for each in node.generators for name in ast.walk(each.target)]
             local = local | {name.id for name in targets if isinstance(name, ast.Name)}
         elif isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
-            package = self.at.module.rpartition(".")[0]
-            for base, attribute in imported(node, package).values():
+            for base, attribute in imported(node).values():
                 self.external(base, attribute, [])
         elif isinstance(node, ast.Assign) and not local and len(defined(node)) == 1:
             return f"Assign({self.dump(node.value, local)})"
@@ -277,14 +269,6 @@ class Reader:
         called = node.value.func if isinstance(node.value, ast.Call) else None
         return bool(_CHECK.fullmatch(getattr(called, "id", "") or getattr(called, "attr", "")))
 
-    def registers(self, node: ast.stmt) -> bool:
-        """Whether a module's statement enters something in a table of a keeper's."""
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        while isinstance(target, ast.Subscript | ast.Attribute):
-            target = target.value
-        base, name = self.origin(target)
-        return bool(KEEPERS.fullmatch(base) or KEEPERS.fullmatch(f"{base}.{name}"))
-
     def meant(self, node: ast.expr, local: frozenset[str]) -> str | None:
         """The text of a name, or a chain of attributes, that means something outside of the
         definition; None for a local or a built-in.
@@ -334,10 +318,9 @@ def _without_docstring(node: Any) -> list[ast.stmt]:
 
 def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
     """Names that a function's body makes local: assigned, imported, caught, matched or defined
-    there, and not declared global.
+    there; none is declared global (PLW0603 of ruff).
     """
     bound: set[str | None] = set()
-    outside: set[str] = set()
     waiting = function.body if isinstance(function.body, list) else [function.body]
     nodes: list[tuple[ast.AST, bool]] = [(node, False) for node in waiting]
     for node, nested in nodes:  # nested: within a comprehension, whose names are its own
@@ -346,12 +329,10 @@ def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and not nested:
             bound.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {*imported(node, "")}
-        elif isinstance(node, ast.Global):
-            outside.update(node.names)
+            bound |= {*imported(node)}
         elif isinstance(node, _NAMED):
             bound.add(node.name)
         if not isinstance(node, _FUNCTIONS | ast.ClassDef | ast.Lambda):
             nested = nested or isinstance(node, _COMPREHENSIONS)
             nodes += [(child, nested) for child in ast.iter_child_nodes(node)]
-    return {name for name in bound if name} - outside
+    return {name for name in bound if name}

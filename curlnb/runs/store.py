@@ -14,26 +14,25 @@ What is damaged is set aside and computed again (`curlnb.runs.files`).
 import contextlib
 import functools
 import json
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import Timeout
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
-from curlnb.runs.devices import default_device, in_force
+from curlnb.runs.devices import default_device, in_force, numerics, other_numerics
 from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
 
 Record = dict[str, Any]
 
 CURVE = "curve/"  # before a learning curve's name among a run's arrays
 ARRAYS = "arrays.safetensors"
-TAKEN = {"seed", "seconds", "device", "experiment", "identity", "origin"}  # columns of a table
+COSTS = ("experiment", "seconds", "device", "identity", "origin")  # columns of a table
 
 
 @dataclass
@@ -100,15 +99,9 @@ class Store:
     def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
         return self.root / experiment.name / experiment.key(parameters, seed)
 
-    def begin(
-        self,
-        experiment: Experiment,
-        parameters: Mapping[str, Any],
-        seed: int,
-        kind: Callable[[Path], Run] = Run,
-    ) -> Run:
+    def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Run:
         """The run as the experiment sees it."""
-        run = kind(self.folder(experiment, parameters, seed))
+        run = Run(self.folder(experiment, parameters, seed))
         training = experiment.training_key(parameters, seed)
         run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
         return run
@@ -119,13 +112,14 @@ class Store:
         """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
         "reference", with what other numerics.
         """
-        if not self.reference_only and (record := self._own(experiment, parameters, seed)):
-            return record | {"origin": "computed"}
+        folder = None if self.reference_only else self.folder(experiment, parameters, seed)
+        if folder and (record := _finished(folder)):
+            return record
         if self.reference is not None:
             known = read_reference(self.reference / f"{experiment.name}.jsonl")
             found = known.get(experiment.identity(parameters, seed))
             if found and (self.reference_only or found["code"] == experiment.code(parameters)):
-                others = provenance.other_numerics(found.get("numerics", {}), parameters)
+                others = other_numerics(found.get("numerics", {}), parameters)
                 return found | {"origin": ", ".join(["reference", *others])}
         if self.reference_only:
             raise StoreError(
@@ -133,16 +127,6 @@ class Store:
                 "run `make reproduce reference` and commit"
             )
         return None
-
-    def _own(
-        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
-    ) -> Record | None:
-        """The run's record in this store, if it and the run's arrays are whole."""
-        folder = self.folder(experiment, parameters, seed)
-        record = files.read_sealed(folder / "run.json")
-        if record and record["arrays"] and files.load_tensors(folder / ARRAYS) is None:
-            return None
-        return record
 
     def run(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True
@@ -155,76 +139,20 @@ class Store:
         """
         if record := self.find(experiment, parameters, seed):
             return record
-        return self.compute(experiment, parameters, seed, wait=wait)
-
-    def compute(
-        self,
-        experiment: Experiment,
-        parameters: Mapping[str, Any],
-        seed: int,
-        *,
-        wait: bool = True,
-    ) -> Record | None:
-        """As `run`, but without a look at the reference runs."""
         run = self.begin(experiment, parameters, seed)
-        run.folder.mkdir(parents=True, exist_ok=True)
         locks = [run.folder / "lock"]
         # else two experiments that share a training would both train at once
         if run.trained is not None and not run.trained.exists():
-            run.trained.parent.mkdir(parents=True, exist_ok=True)
             locks.append(run.trained.with_suffix(".lock"))
         try:
             with contextlib.ExitStack() as held:
                 for lock in locks:
-                    held.enter_context(files.lock(lock, -1 if wait else 0))
-                record = self._own(experiment, parameters, seed)
-                if record is None:
-                    record = self._execute(experiment, experiment.parameters(parameters), seed, run)
-                return record | {"origin": "computed"}
+                    held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
+                if record := _finished(run.folder):
+                    return record
+                return _execute(experiment, experiment.parameters(parameters), seed, run)
         except Timeout:
             return None
-
-    def _execute(self, experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
-        for leftover in run.folder.glob(".*"):  # what a killed writer left half done
-            leftover.unlink()
-        start, earlier = time.perf_counter(), run.load_checkpoint()
-        before = earlier[1].get("seconds", 0.0) if earlier else 0.0
-        with in_force(seed, full.get("precision", "float32"), run.device) as threads:
-            metrics = experiment.call(run, full, seed)
-            arrays = run.arrays | {
-                f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
-                for name, values in run.curve.items()
-            }
-        if taken := {*metrics} & {*full, *TAKEN}:
-            raise StoreError(
-                f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column "
-                "of: give it another name"
-            )
-        if not _numbers(metrics):
-            raise StoreError(
-                f"{experiment.name} returned NaN, or what is no number or text, among its metrics: "
-                "such a run is not kept"
-            )
-        if arrays:
-            files.save_tensors(run.folder / ARRAYS, arrays, {})
-        record: Record = {
-            "experiment": experiment.name,
-            "parameters": as_json(full, digests=False),
-            "seed": seed,
-            "metrics": metrics,
-            "seconds": round(time.perf_counter() - start + before, 2),
-            "device": str(run.device.type),
-            "identity": experiment.identity(full, seed),
-            "code": experiment.code(full),
-            "numerics": provenance.numerics(full),
-            "machine": provenance.machine() | {"threads": threads} | run.notes,
-            "commit": provenance.commit(),
-            "arrays": sorted(arrays),
-        }
-        run.keep_training()
-        files.write_sealed(run.folder / "run.json", record)
-        run.tidy()
-        return record
 
     def note_use(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> None:
         """Remember that the running notebook stands on this run, so that `make reference` takes it
@@ -242,10 +170,8 @@ class Store:
         """What the run kept beside its metrics, its learning curve too: name -> tensor. A run that
         is not in this store is computed first.
         """
-        record = self.compute(experiment, parameters, seed)
-        assert record is not None
-        path = self.folder(experiment, parameters, seed) / ARRAYS
-        saved = files.load_tensors(path) if record["arrays"] else None
+        Store(self.root).run(experiment, parameters, seed)
+        saved = files.load_tensors(self.folder(experiment, parameters, seed) / ARRAYS)
         return saved[0] if saved else {}
 
     def curve(
@@ -270,15 +196,68 @@ class Store:
                 "which function trains it"
             )
         full = experiment.parameters(parameters)
-        self.compute(experiment, full, seed)
+        Store(self.root).run(experiment, full, seed)
         run = self.begin(experiment, full, seed)
         precision = full.get("precision", "float32")
-        with files.lock(run.folder / "lock"), in_force(seed, precision, run.device):
+        with FileLock(run.folder / "lock"), in_force(seed, precision, run.device):
             # trains where the network was lost
             found = experiment.training(run, seed=seed, **grouped(experiment.training, full))
             run.keep_training()
             run.tidy()
             return found
+
+
+def _finished(folder: Path) -> Record | None:
+    """The record in a run's folder, if it and the run's arrays are whole."""
+    record = files.read_sealed(folder / "run.json")
+    if not record or (record["arrays"] and files.load_tensors(folder / ARRAYS) is None):
+        return None
+    return record | {"origin": "computed"}
+
+
+def _execute(experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
+    for leftover in run.folder.glob(".*"):  # what a killed writer left half done
+        leftover.unlink()
+    start, earlier = time.perf_counter(), run.load_checkpoint()
+    before = earlier[1].get("seconds", 0.0) if earlier else 0.0
+    with in_force(seed, full.get("precision", "float32"), run.device) as threads:
+        metrics = experiment.call(run, full, seed)
+        arrays = run.arrays | {
+            f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
+            for name, values in run.curve.items()
+        }
+    if taken := {*metrics} & {*full, "seed", *COSTS}:
+        raise StoreError(
+            f"{experiment.name} returned a metric {min(taken)!r}, which a table has a column "
+            "of: give it another name"
+        )
+    try:
+        json.dumps(metrics, allow_nan=False)
+    except (TypeError, ValueError):
+        raise StoreError(
+            f"{experiment.name} returned NaN, infinity, or what is no number or text, among its "
+            "metrics: such a run is not kept"
+        ) from None
+    if arrays:
+        files.save_tensors(run.folder / ARRAYS, arrays, {})
+    record: Record = {
+        "experiment": experiment.name,
+        "parameters": as_json(full, digests=False),
+        "seed": seed,
+        "metrics": metrics,
+        "seconds": round(time.perf_counter() - start + before, 2),
+        "device": str(run.device.type),
+        "identity": experiment.identity(full, seed),
+        "code": experiment.code(full),
+        "numerics": numerics(full),
+        "machine": provenance.machine() | {"threads": threads} | run.notes,
+        "commit": provenance.commit(),
+        "arrays": sorted(arrays),
+    }
+    run.keep_training()
+    files.write_sealed(run.folder / "run.json", record)
+    run.tidy()
+    return record | {"origin": "computed"}
 
 
 def default_store(profile: str = "quick") -> Store:
@@ -319,13 +298,3 @@ def read_reference(path: Path) -> dict[str, Record]:
 def reference_place(experiment: str) -> str:
     """What the seal of a reference record is bound to."""
     return f"runs/{experiment}.jsonl"
-
-
-def _numbers(metrics: Any) -> bool:
-    """Whether metrics are numbers, none of them NaN, text, and lists and dicts of such."""
-    if isinstance(metrics, Mapping):
-        return all(_numbers(value) for value in metrics.values())
-    if isinstance(metrics, list):
-        return all(map(_numbers, metrics))
-    number = isinstance(metrics, int | float) and not math.isnan(metrics)
-    return metrics is None or isinstance(metrics, str) or number

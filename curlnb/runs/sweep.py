@@ -1,22 +1,23 @@
 """A grid of parameters x seeds -> one tidy DataFrame, by way of the run store."""
 
-import contextlib
-import functools
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
     Executor,
-    Future,
     ProcessPoolExecutor,
     as_completed,
 )
 from typing import Any
 
 import pandas as pd
+from tqdm.auto import tqdm
 
 from curlnb.runs import environment
 from curlnb.runs.devices import default_device
@@ -30,17 +31,12 @@ from curlnb.runs.executors import (
     work,
 )
 from curlnb.runs.experiment import Experiment, as_json
-from curlnb.runs.progress import Display
-from curlnb.runs.store import Record, Store, default_store
+from curlnb.runs.store import COSTS, Record, Store, default_store
 from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
-COSTS = ("experiment", "seconds", "device", "identity", "origin")  # columns
-RETRIES = 2  # of the runs at hand when a worker process dies, by the out-of-memory killer perhaps
-WHY_DEAD = (
-    "a worker process was killed, out of memory perhaps, or by a script that calls sweep outside "
-    "`if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this process alone"
-)
+TRAINED = 0.9  # of a run, when it has taken its last step
+RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or has other code
 
 
 def sweep(
@@ -70,11 +66,6 @@ def sweep(
         raise ValueError(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
-    if executor is not None and not isinstance(executor, Executor):
-        raise ValueError(
-            f"executor is a {type(executor).__name__}: it must be one of the concurrent.futures "
-            "kind, such as client.get_executor() of a Dask client"
-        )
     store = store or default_store()
     jobs = [
         Job(experiment, store, full, seed, experiment.key(full, seed))
@@ -102,54 +93,41 @@ _ALIKE = {  # their values change no metric's name
     "objective", "negatives", "tau_plus", "beta", "schedule", "temperature", "momentum",
 }  # fmt: skip
 # encoders that a dry run need not train twice
-_LARGE = {"resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg16_bn"}
-# by experiment: values shown, form, record
-_DRY_RUNS: dict[str, list[tuple[set[str], tuple[str, ...], Record]]] = {}
+_LARGE = ("resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg16_bn")
+# by experiment: the values shown, and the last record of each form
+_DRY_RUNS: dict[str, tuple[set[str], dict[frozenset[str], Record]]] = {}
 
 
 def _dry(jobs: list[Job]) -> pd.DataFrame:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and
-    of fractions, in this process; the others' rows repeat the metrics of the run of the same form
-    that is most like them.
+    of fractions, in this process; the others' rows repeat the metrics of the last run of the same
+    form.
 
-    Runs have the same form where the same switches are on, those in _ALIKE aside: what is true,
-    None, above zero, or a whole number above one decides which metrics there are (a dry run has one
-    epoch, after which nothing is measured that comes every fifth), and so does a name that was
-    chosen, a method's for example. A large encoder that was trained in one form has the small one
-    in its place in the next.
+    Runs have the same form where all but those in _ALIKE have the same value, up to the same sizes:
+    what is true, None, above zero, a whole number above one or a name, a method's for example,
+    decides which metrics there are (a dry run has one epoch, after which nothing is measured that
+    comes every fifth). A large encoder that was trained once has the small one in its place later.
     """
-
-    def shown_as(value: Any) -> Any:
-        if isinstance(value, float):
-            return value > 0
-        return min(value, 3) if isinstance(value, int) else value
-
-    def switch(value: Any) -> str:
-        if value is None or isinstance(value, bool | str):
-            return repr(value)
-        return repr(min(value, 2)) if isinstance(value, int) else f"{bool(value)}"
-
     rows = []
     for job in jobs:
-        known = _DRY_RUNS.setdefault(job.experiment.name, [])
-        values = {f"{name}={shown_as(value)!r}" for name, value in job.parameters.items()}
-        switches = {n: switch(value) for n, value in job.parameters.items() if n not in _ALIKE}
-        form = tuple(f"{name}={value}" for name, value in switches.items())
-        alike = [(len(values & own), record) for own, other, record in known if other == form]
-        before = set().union(*(own for own, _, _ in known))
-        if not alike or not values <= before:
-            encoder = job.parameters.get("encoder")
-            seen = (
-                isinstance(encoder, str) and encoder in _LARGE and f"encoder={encoder!r}" in before
-            )
+        shown, records = _DRY_RUNS.setdefault(job.experiment.name, (set(), {}))
+        values = {name: f"{name}={_up_to_size(v)!r}" for name, v in job.parameters.items()}
+        form = frozenset(value for name, value in values.items() if name not in _ALIKE)
+        if form not in records or not shown.issuperset(values.values()):
+            seen = values.get("encoder") in shown and job.parameters["encoder"] in _LARGE
             small = {"encoder": "cnn"} if seen else {}
-            last = job.store.run(job.experiment, job.parameters | small, job.seed)
-            assert last is not None
-            known.append((values, form, last))
-        else:
-            last = max(alike, key=lambda each: each[0])[1]
-        rows.append(_row(job, {**last, "identity": job.key}))
+            record = job.store.run(job.experiment, job.parameters | small, job.seed)
+            assert record is not None
+            records[form] = record
+            shown.update(values.values())
+        rows.append(_row(job, {**records[form], "identity": job.key}))
     return pd.DataFrame(rows)
+
+
+def _up_to_size(value: Any) -> Any:
+    if isinstance(value, float):
+        return value > 0
+    return min(value, 3) if isinstance(value, int) else value
 
 
 def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
@@ -165,17 +143,16 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
         ]
     points = []
     for point in grid:
-        chosen = point.get("seeds", seeds)
-        if isinstance(chosen, str) or (
-            isinstance(chosen, int) and (chosen is True or not 0 <= chosen <= MOST_SEEDS)
-        ):
-            raise ValueError(
-                f"seeds is {chosen!r}: it must be how many, at most {MOST_SEEDS}, or a list of them"
-            )
-        chosen = [
-            check_seed(seed) for seed in (range(chosen) if isinstance(chosen, int) else chosen)
-        ]
-        parameters = {name: value for name, value in point.items() if name != "seeds"}
+        parameters = {**point}
+        chosen = parameters.pop("seeds", seeds)
+        if isinstance(chosen, int):
+            if not 0 <= chosen <= MOST_SEEDS:
+                raise ValueError(
+                    f"seeds is {chosen}: it must be how many, at most {MOST_SEEDS}, or a list of "
+                    "them"
+                )
+            chosen = range(chosen)
+        chosen = [*map(check_seed, chosen)]
         points += [(parameters, seed) for seed in (chosen[:1] if environment.dry() else chosen)]
     return points
 
@@ -202,60 +179,50 @@ def _refuse_namesakes(jobs: list[Job]) -> None:
             )
 
 
-@contextlib.contextmanager
-def _chosen(
-    executor: Executor | None, workers: int | None, runs: int
-) -> Iterator[Callable[[bool], Executor | None]]:
-    """What gives the executor, None for this process, and anew where its argument is true and it is
-    this package's own.
+def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> None:
+    """Do the jobs, in this process where there is neither an executor nor a worker; raise at the
+    end if some failed. Runs that other processes are at work on come last, and are then waited for.
+    Processes of this package's own that died, or that have imported a module as it was before a
+    reader edited it, are replaced.
     """
     if executor is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
         with scheduled(address) as executor:
-            yield lambda anew: executor
-        return
+            return _compute(jobs, executor, workers)
     if workers is None:
         workers = environment.workers() if default_device().type == "cpu" else 0
-    if executor is None and workers:
-        yield functools.partial(local_processes, min(runs, workers))
-    else:
-        yield lambda anew: executor
-
-
-def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> None:
-    """Do the jobs; raise at the end if some failed. Runs that other processes are at work on come
-    last, and are then waited for. Processes of this package's own that died, or that have imported
-    a module as it was before a reader edited it, are replaced.
-    """
+    own = executor is None and workers > 0
     failed: list[tuple[Job, BaseException]] = []
     left = {job.key: job for job in jobs}
-    wait, anew, deaths, renewed = False, False, 0, False
-    with _chosen(executor, workers, len(jobs)) as start, Display(jobs) as display:
+    wait, anew, renewals = False, False, 0
+    with Display(jobs) as display:
         while left:
-            broken = other = False
-            for job, outcome in _outcomes(start(anew), list(left.values()), wait):
+            if own:
+                executor = local_processes(min(len(jobs), workers), anew)
+            anew = False
+            for job, outcome in _outcomes(executor, list(left.values()), wait):
                 if isinstance(outcome, CancelledError):
                     raise SweepError(
                         "the executor gave its work up, its scheduler was lost perhaps: "
                         f"{len(jobs) - len(left)} of {len(jobs)} runs are finished and kept, the "
                         "others go on from their checkpoints when the sweep is run again"
                     )
-                if isinstance(outcome, BrokenExecutor):
-                    broken = True
-                elif isinstance(outcome, OtherCodeError) and not renewed:
-                    other = True
+                if isinstance(outcome, BrokenExecutor | OtherCodeError) and renewals < RETRIES:
+                    anew = True
                 elif outcome is not False:
                     if isinstance(outcome, BaseException):
                         failed.append((job, outcome))
                     del left[job.key]
                     display.finished(job)
-            deaths += broken
-            if deaths > RETRIES:
-                failed += [(job, SweepError(WHY_DEAD)) for job in left.values()]
-                break
-            anew = broken or other
-            renewed, wait = renewed or anew, not anew
+            renewals += anew
+            wait = not anew
     if failed:
         job, why = failed[0]
+        if isinstance(why, BrokenExecutor):
+            why = SweepError(
+                "a worker process was killed, out of memory perhaps, or by a script that calls "
+                "sweep outside `if __name__ == '__main__':`; try CURLNB_WORKERS=1, or 0 for this "
+                "process alone"
+            )
         said = str(why) if isinstance(why, SweepError) else f"{type(why).__name__}: {why}"
         raise SweepError(
             f"{said} ({len(failed)} of {len(jobs)} runs failed, the others are kept; "
@@ -263,25 +230,26 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
         )
 
 
-Outcome = bool | BaseException
-"""True: the run is finished. False: another process is at work on it. An exception: it failed."""
-
-
 def _outcomes(
     executor: Executor | None, jobs: list[Job], wait: bool
-) -> Iterator[tuple[Job, Outcome]]:
-    """Each job with its outcome, in the order in which they end."""
+) -> Iterator[tuple[Job, bool | BaseException]]:
+    """Each job with its outcome, in the order in which they end. True: the run is finished. False:
+    another process is at work on it. An exception: it failed.
+    """
     if executor is None:
         for job in jobs:
-            outcome: Outcome
             try:
-                outcome = job.run(wait)
+                yield job, job.run(wait)
             except Exception as error:
-                outcome = error
-            yield job, outcome
+                yield job, error
         return
-    futures = {_submitted(executor, job, wait): job for job in jobs}
+    same_machine, futures = isinstance(executor, ProcessPoolExecutor), {}
     try:
+        for job in jobs:
+            try:
+                futures[executor.submit(work, job.sent(), wait, same_machine)] = job
+            except (BrokenExecutor, EOFError, ConnectionError) as error:  # died between sweeps
+                yield job, BrokenExecutor(str(error))
         for future in as_completed(futures):
             gone = future.cancelled()
             yield (
@@ -293,10 +261,79 @@ def _outcomes(
             future.cancel()
 
 
-def _submitted(executor: Executor, job: Job, wait: bool) -> Future[bool]:
+# --- how far the runs are: a bar where it can be drawn, else a line a minute ----------------------
+
+
+class Display:
+    """A bar over `jobs` that moves with the steps of each run, on a terminal and in a notebook.
+    Elsewhere a line a minute, in the log of `make reproduce` or on standard error.
+    """
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.left = {job.key: job for job in jobs}
+        self.name, self.total, self.start = jobs[0].experiment.name, len(jobs), time.monotonic()
+        self.last_line, self.over = self.start, threading.Event()
+
+    def __enter__(self) -> "Display":
+        drawn = "CURLNB_LOG" not in os.environ and (
+            sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
+        )
+        self.bar = tqdm(
+            total=self.total, desc=self.name, unit="run", disable=not drawn, leave=False
+        )
+        environment.log(f"{self.name}: {self.total} runs to do")
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+        self.bar.close()
+        if not self.left:
+            seconds = time.monotonic() - self.start
+            environment.log(f"{self.name}: {self.total} runs done in {seconds:.0f} s")
+
+    def finished(self, job: Job) -> None:
+        self.left.pop(job.key, None)
+        self.move()
+
+    def move(self) -> str:
+        """Move the bar to where the runs are now. Returns that in words."""
+        notes = [note for job in list(self.left.values()) if (note := _note(job))]
+        done = sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes)
+        self.bar.n = round(self.total - len(self.left) + done, 1)
+        self.bar.refresh()
+        return ", ".join(map(_in_words, notes[:4]))  # a cluster has more
+
+    def watch(self) -> None:
+        while not self.over.wait(1):
+            now = time.monotonic()
+            if self.bar.disable and now - self.last_line < 60:
+                continue
+            text = self.move()
+            self.bar.set_postfix_str(text, refresh=False)
+            if now - self.last_line >= 60:
+                self.last_line = now
+                line = f"{self.name}: {self.total - len(self.left)} of {self.total} runs done"
+                line += f"; {text}" if text else ""
+                environment.log(line)
+                if self.bar.disable and "CURLNB_LOG" not in os.environ:
+                    print(line, file=sys.stderr, flush=True)
+
+
+def _in_words(note: dict[str, float]) -> str:
+    """A run's progress. After its last step it measures what it trained, which may take as long."""
+    loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
+    if note["done"] >= note["total"]:
+        return f"trained{loss}, evaluating for {note['since']:.0f} s"
+    return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
+
+
+def _note(job: Job) -> dict[str, Any]:
+    """What the run last wrote of its progress, and the seconds since; empty before it begins."""
     try:
-        return executor.submit(work, job.sent(), wait, isinstance(executor, ProcessPoolExecutor))
-    except (BrokenExecutor, EOFError, ConnectionError) as error:  # a worker died between sweeps
-        future: Future[bool] = Future()
-        future.set_exception(BrokenExecutor(str(error)))
-        return future
+        path = job.store.root / job.experiment.name / job.key / "progress.json"
+        return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
+    except (OSError, ValueError):
+        return {}

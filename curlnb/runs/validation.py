@@ -2,15 +2,15 @@
 of the wrong kind or out of range. Each refusal is a ValueError in one line.
 """
 
-import difflib
-import math
 import os
+import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from curlnb.runs import environment
@@ -18,6 +18,7 @@ from curlnb.runs.devices import default_device
 
 SEEDS = 2**32  # numpy and scikit-learn take seeds below it
 MOST = 2**31 - 1  # of any whole number
+FINITE = (-1e300, 1e300)
 RANGES: dict[str, tuple[float, float]] = {
     "epochs": (0, 10**6),
     "batch": (2, 10**7),  # a contrast needs another sample
@@ -56,13 +57,10 @@ def check_environment() -> None:
         )
     for name in sorted(os.environ):
         if name.startswith("CURLNB_") and name not in environment.VARIABLES:
-            near = difflib.get_close_matches(name, environment.VARIABLES, 1)
-            known = f"{near[0]} is" if near else f"those are {', '.join(environment.VARIABLES)}"
-            raise ValueError(f"{name} is no setting; {known}")
-    for name in environment.VARIABLES:
-        environment.setting(name)
-    for name in ("HOME", "DATA", "RESULTS", "LOG"):
-        if given := environment.setting(name := f"CURLNB_{name}"):
+            known = ", ".join(environment.VARIABLES)
+            raise ValueError(f"{name} is no setting; there are {known}")
+    for name, (pattern, _) in environment.VARIABLES.items():
+        if (given := environment.setting(name)) and pattern == environment.PATH:
             path = Path(os.path.expanduser(given)).absolute()
             if name == "CURLNB_HOME" and not path.is_dir():
                 raise ValueError(f"{name}={given!r} is no folder")
@@ -83,10 +81,12 @@ def check_known(name: str, value: Any, known: Sequence[str]) -> None:
 
 def check_seed(seed: Any) -> int:
     """A run's seed. It must be a whole number from 0 to 2^32 - 1."""
-    if hasattr(seed, "item") and getattr(seed, "ndim", 1) == 0:
-        seed = seed.item()  # of numpy
+    if isinstance(seed, np.generic):
+        seed = seed.item()
     if type(seed) is not int or not 0 <= seed < SEEDS:
-        raise ValueError(f"seed is {_short(seed)}: it must be a whole number from 0 to {SEEDS - 1}")
+        raise ValueError(
+            f"seed is {reprlib.repr(seed)}: it must be a whole number from 0 to {SEEDS - 1}"
+        )
     return seed
 
 
@@ -104,23 +104,15 @@ def check_parameters(experiment: str, given: Mapping[str, Any], hints: Mapping[s
         words = [
             _KINDS.get(typing.get_origin(kind) or kind, "a part of your own") for kind in kinds
         ]
-        start = f"{experiment}: {name} is {_short(value)}: it must be "
-        start += " or ".join(dict.fromkeys(words))
+        wanted = f"{name} is {reprlib.repr(value)}: it must be {' or '.join(dict.fromkeys(words))}"
         if not any(_fits(value, kind) for kind in kinds):
-            raise ValueError(start)
+            raise ValueError(f"{experiment}: {wanted}")
         for number in value if isinstance(value, list | tuple) else [value]:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
-            whole = (0, MOST) if isinstance(number, int) else (-math.inf, math.inf)
-            low, high = RANGES.get(name, whole)
-            if not (low <= number <= high and math.isfinite(number)):
-                bound = f"at least {low}" if number < low else f"at most {high}"
-                raise ValueError(f"{start}, {bound if math.isfinite(number) else 'finite'}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:90]} ... ({len(text)} characters)"
+            low, high = RANGES.get(name, (0, MOST) if isinstance(number, int) else FINITE)
+            if not low <= number <= high:
+                raise ValueError(f"{experiment}: {wanted} from {low} to {high}")
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from archives import tar_of, unpacked
 from formulas import generator, refused
 
 from curlnb.__main__ import main
-from curlnb.data import catalogue, contents, datasets, download, official_images, verified
+from curlnb.data import catalogue, contents, datasets, download, official_sets, verified
 from curlnb.data.datasets import DataError
 from curlnb.data.download import cache_folder
 
@@ -188,13 +188,12 @@ def world(tmp_path, monkeypatch, server):
     catalogue._entries.cache_clear()
 
 
-def test_fetch_from_the_original_address(world):
+def test_fetch_from_the_original_address(world, capsys):
     world.server.cut = 5000
-    lines = []
     for _ in range(2):
-        datasets.fetch("cifar10", lines.append)
+        datasets.fetch("cifar10")
         world.check()
-    assert lines == [
+    assert capsys.readouterr().out.splitlines() == [
         f"cifar10: reading {world.server.url}",
         "cifar10: here, verified",
         "cifar10: already here, verified",
@@ -211,7 +210,7 @@ def test_two_processes_fetch_a_set_once(world):
 @pytest.mark.parametrize("source", ["address", "folder"])
 def test_nothing_is_parsed_before_its_digest_is_right(world, monkeypatch, source):
     parsed = []
-    monkeypatch.setattr(official_images, "cifar10", lambda entry, place: parsed.append(place))
+    monkeypatch.setattr(official_sets, "cifar10", lambda entry, place: parsed.append(place))
     world.change(archives=[[world.server.url, "0" * 64]])
     (world.own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
     with refused("SHA-256 is not 0000", DataError):
@@ -228,29 +227,26 @@ def test_content_that_differs_from_the_committed_digest_is_refused(world):
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_a_mirror_is_asked_where_the_catalogue_says_so(world, monkeypatch, order):
+def test_a_mirror_is_asked_where_the_catalogue_says_so(world, monkeypatch, capsys, order):
     # A mirror is a program of the checkout that gets the set's name and fills the cache.
     program = world.root / "mirrors.py"
     program.write_text("import sys\nsys.exit(f'no {sys.argv[1]} here')")
     monkeypatch.setattr(verified, "MIRRORS", program)
     world.change(mirror=order)
     world.server.status = 404
-    lines = []
     with refused("cifar10: could not be had", DataError):
-        datasets.fetch("cifar10", lines.append)
-    said = [lines[1], lines[3]]
+        datasets.fetch("cifar10")
+    said = capsys.readouterr().out.splitlines()[1::2]
     assert said[order == "last"] == "cifar10: no cifar10 here"
     assert "404" in said[order == "first"]
 
 
-def test_one_failure_does_not_stop_the_others(world):
+def test_one_failure_does_not_stop_the_others(world, capsys):
     world.server.status = 404
-    lines = []
     with refused("not here: cifar10, MPQA; the lines above say why", DataError):
-        datasets.prepare(["cifar10", "MPQA"], lines.append)
-    assert not any("\n" in line for line in lines)
+        datasets.prepare(["cifar10", "MPQA"])
     told = "MPQA: it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run"
-    assert lines[-1].startswith(told)
+    assert capsys.readouterr().out.splitlines()[-1].startswith(told)
 
 
 def test_an_archive_without_a_published_digest_is_never_fetched(world):

@@ -199,7 +199,7 @@ def test_a_mirror_puts_verified_parts_into_the_cache(tmp_path, monkeypatch):
         yield "train", known
 
     monkeypatch.setitem(mirrors.SOURCES, "gutenberg", source)
-    with refused(r"gutenberg \(train\) from its mirror has 1 articles", DataError):
+    with refused(r"gutenberg \(train\) from its mirror has size 1 instead of 17", DataError):
         mirrors.main("gutenberg")
     assert [path.name for path in (tmp_path / "gutenberg").iterdir()] == ["dev.txt.gz"]
 

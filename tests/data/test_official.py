@@ -10,7 +10,7 @@ from archives import tar_of, unpacked, zipped
 from formulas import generator, refused
 from PIL import Image
 
-from curlnb.data import catalogue, official_texts, verified
+from curlnb.data import catalogue, official_sets
 from curlnb.data.datasets import DataError
 
 
@@ -24,7 +24,8 @@ def tar(folder, files):
 
 
 def read(name, place, **changes):
-    return dict(verified.official(replace(catalogue.find(name), **changes), place))
+    entry = replace(catalogue.find(name), **changes)
+    return dict(getattr(official_sets, entry.reader)(entry, place))
 
 
 # --- images
@@ -164,7 +165,7 @@ def test_imdb_in_its_original_folder(tmp_path):
 
 def test_reviews_come_in_the_same_order_from_every_source():
     texts = [("Bad. Very bad.", 0), ("Good<br /><br />Fine!", 1), ("...", 0)]
-    assert official_texts.reviews(texts, "train") == official_texts.reviews(texts[::-1], "train")
+    assert official_sets.reviews(texts, "train") == official_sets.reviews(texts[::-1], "train")
 
 
 def test_wiki3029_takes_articles_of_200_sentences_and_divides_them(tmp_path):
@@ -189,10 +190,10 @@ def test_bookcorpus_leaves_empty_sentences_out_and_parts_books(tmp_path):
 
 
 def test_words_are_cut_as_glove_cuts_them():
-    assert official_texts.words("Don't say Kant's 1,234.5 “Ideas”, it’s snake_case!") == (
+    assert official_sets.words("Don't say Kant's 1,234.5 “Ideas”, it’s snake_case!") == (
         "do", "n't", "say", "kant", "'s", "1,234.5", "ideas", "it", "'s", "snake", "case",
     )  # fmt: skip
-    assert official_texts.words("-- ... !") == ()  # an empty sentence, which readers leave out
+    assert official_sets.words("-- ... !") == ()  # an empty sentence, which readers leave out
 
 
 def test_sentences_end_at_full_stops_but_not_behind_initials_and_abbreviations():
@@ -200,7 +201,7 @@ def test_sentences_end_at_full_stops_but_not_behind_initials_and_abbreviations()
         "Dr. J. S. Bach (born in Eisenach) moved to St. Petersburg? "
         'No. He "stayed." Then 3.5 years passed, e.g. in Leipzig.'
     )
-    assert official_texts.split_sentences(text) == [
+    assert official_sets.split_sentences(text) == [
         "Dr. J. S. Bach (born in Eisenach) moved to St. Petersburg?",
         'No. He "stayed.',
         "Then 3.5 years passed, e.g. in Leipzig.",

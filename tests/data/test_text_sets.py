@@ -120,7 +120,7 @@ def test_a_supplied_set_is_read_in(tmp_path, monkeypatch):
     with_small = replace(texts.entry_of("bookcorpus"), vectors=sentences.VECTORS)
     monkeypatch.setitem(catalogue.entries(), "bookcorpus", with_small)
     (tmp_path / "books.txt").write_text("It rained.\nWe slept.\n")
-    datasets.fetch("bookcorpus", lambda line: None, tmp_path)
+    datasets.fetch("bookcorpus", tmp_path)
     assert sentences.load("bookcorpus", "train").sentence(1) == "we slept"
     books = tmp_path / "cache" / "bookcorpus" / "train.txt.gz"
     books.write_bytes(gzip.compress(b"= book 1\nwe slept\n"))

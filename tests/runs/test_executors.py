@@ -157,11 +157,6 @@ def test_threads_compute_what_this_process_computes(tmp_path):
     assert table.drop(columns="seconds").equals(serial.drop(columns="seconds"))
 
 
-def test_what_is_no_executor_is_named(tmp_path):
-    with refused(r"executor is a int: it must be .*client.get_executor\(\)"):
-        sweep(toy.regression, store=Store(tmp_path), executor=3)
-
-
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
     pytest.importorskip("distributed")
     for address in (str(tmp_path / "absent.json"), "tls://127.0.0.1:9"):

@@ -18,9 +18,8 @@ from curlnb import losses
 from curlnb.experiments import all_experiments, images
 from curlnb.losses import estimate
 from curlnb.models import encoders
-from curlnb.runs import loaded
-from curlnb.runs.fingerprint import follow
-from curlnb.runs.loaded import IdentityError
+from curlnb.runs import fingerprint
+from curlnb.runs.fingerprint import IdentityError, follow
 from curlnb.runs.source import HERE, Definition, Source
 
 # --- the package's own code, read from a copy of its source ---------------------------------------
@@ -231,7 +230,7 @@ def none(*args, **options):
 def test_every_kind_of_patch_is_refused(monkeypatch, what, looked):
     before = images.simclr.key({}, 0)
     if not looked:
-        loaded._said.cache_clear()
+        fingerprint._said.cache_clear()
     with monkeypatch.context() as patch:
         PATCHES[what](patch)
         with pytest.raises(IdentityError, match="is not what its source says"):

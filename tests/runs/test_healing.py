@@ -179,21 +179,6 @@ def test_too_many_open_files_or_no_room_on_a_gpu_is_not_the_files_fault(tmp_path
     assert not list(folder.glob("*.damaged-*"))
 
 
-def test_leftovers_of_the_dead_are_cleared_and_those_of_the_living_kept(tmp_path):
-    dead, alive, elsewhere = (
-        tmp_path / f".{name}.json.{machine}-{process}.part"
-        for name, machine, process in (
-            ("a", files.MACHINE, 2**22 + 1),
-            ("b", files.MACHINE, os.getpid()),
-            ("c", "another", 2**22 + 1),
-        )
-    )
-    for path in (dead, alive, elsewhere):
-        path.touch()
-    files.clear_leftovers(tmp_path)
-    assert [path.exists() for path in (dead, alive, elsewhere)] == [False, True, True]
-
-
 def test_a_damaged_line_of_a_reference_is_named_and_counts_as_absent(tmp_path, capfd):
     records = [
         Store(tmp_path / "runs").run(toy.regression, {"epochs": 1}, seed) for seed in range(3)

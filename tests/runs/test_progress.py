@@ -8,7 +8,7 @@ import sys
 import pytest
 from toy import regression
 
-from curlnb.runs import progress
+from curlnb.runs import sweep
 from curlnb.runs.executors import Job
 from curlnb.runs.store import Store
 
@@ -39,7 +39,7 @@ def watched(display, seconds):
 
     display.over, display.start, display.last_line = Seconds(), 0.0, 0.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.time, "monotonic", lambda: clock[0])
+        patch.setattr(sweep.time, "monotonic", lambda: clock[0])
         display.watch()
 
 
@@ -47,7 +47,7 @@ def watched(display, seconds):
 def display(job, monkeypatch):
     monkeypatch.delenv("CURLNB_LOG", raising=False)
     monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
-    with progress.Display([job]) as display:
+    with sweep.Display([job]) as display:
         display.over.set()
         yield display
 
@@ -75,7 +75,7 @@ def test_a_bar_is_drawn_where_somebody_looks(job, monkeypatch, place):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     if place == "notebook":
         monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
-    with progress.Display([job]) as display:
+    with sweep.Display([job]) as display:
         assert display.bar.disable == (place == "file")
 
 

@@ -22,10 +22,10 @@ from safetensors import safe_open
 from curlnb.companion import notebook
 from curlnb.experiments.graphs import infograph
 from curlnb.runs import environment, files
+from curlnb.runs.devices import numerics, other_numerics
 from curlnb.runs.executors import Job, SweepError, local_processes, work
 from curlnb.runs.experiment import StoreError, experiment
 from curlnb.runs.files import write_atomically
-from curlnb.runs.provenance import numerics, other_numerics
 from curlnb.runs.store import Store, default_store, read_reference
 from curlnb.runs.sweep import sweep
 
@@ -334,7 +334,7 @@ def measured(run, *, seed, metrics=None):
     ("metrics", "message"),
     [
         ({"seconds": 1.0}, "returned a metric 'seconds', which a table has a column of"),
-        ({"loss": [1.0, math.nan]}, "returned NaN, or what is no number or text"),
+        ({"loss": [1.0, math.nan]}, "returned NaN, infinity, or what is no number or text"),
     ],
 )
 def test_metrics_that_hide_a_column_or_are_no_numbers_are_refused(tmp_path, metrics, message):

