@@ -163,7 +163,7 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
     """Whether two values of a metric agree: equal where `within` is None, else apart by at most
     absolute + relative x the larger.
     """
-    if within is None:
+    if old == new or within is None:
         return bool(old == new)
     absolute, relative = within
     if math.isinf(absolute):
@@ -171,7 +171,7 @@ def agree(old: Any, new: Any, within: tuple[float, float] | None) -> bool:
     try:
         a, b = np.asarray(old, float), np.asarray(new, float)
     except (TypeError, ValueError):  # no numbers
-        return bool(old == new)
+        return False
     near = a.shape == b.shape and abs(a - b) <= absolute + relative * np.maximum(abs(a), abs(b))
     return bool(np.all(near))
 
