@@ -11,7 +11,6 @@ import re
 from functools import cache
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import course
 import matplotlib.pyplot as plt
@@ -32,7 +31,6 @@ NAMES = [notebooks.name_of(path) for path in NOTEBOOKS]
 HERE = Path(__file__).parent.parent
 REFEREE = "## For the referee"
 
-Cell = dict[str, Any]
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.style
@@ -58,7 +57,7 @@ def write_notebook(
 class Checkout:
     """A checkout with notebooks and results of its own, in which commands are given."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root, self.notebooks = root, root / "notebooks"
         self.quick = root / "results" / "quick"
         self.reference = root / "results" / "reference" / "quick"
@@ -291,13 +290,13 @@ def test_killed_at_two_moments_it_leaves_nobody_behind_and_loses_nothing(checkou
                     found.append(process)
         return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
 
-    def wait_for(come: Callable[[], object]) -> None:
+    def wait_for(come):
         until = time.monotonic() + 600
         while not come():
             assert time.monotonic() < until
             time.sleep(0.05)
 
-    def checkpoints() -> dict[Path, float]:
+    def checkpoints():
         return {path: path.stat().st_mtime for path in runs.glob("*/checkpoint.safetensors")}
 
     process = checkout.start("reproduce", "--jobs=1")
@@ -333,7 +332,7 @@ def test_a_second_reproduction_at_once_is_told_so(checkout):
 # --- what is refused
 
 
-def command(capsys, *arguments: str) -> str:
+def command(capsys, *arguments):
     """The one line with which a command is refused."""
     try:
         status = main(list(arguments))
@@ -366,7 +365,7 @@ def test_words_that_mean_nothing_are_refused(capsys, words, said):
 
 
 def test_an_error_is_one_line_that_cannot_steer_a_terminal(capsys, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise ArithmeticError("a\x1b[2J\nb")
 
     monkeypatch.setattr("curlnb.__main__.doctor", fail)

@@ -35,7 +35,7 @@ def test_a_bayes_factor_is_the_mean_likelihood_under_the_prior_over_that_of_none
     assert bayes_factor(mean, sd, n, size) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_bayes_factor_misleads_as_seldom_as_it_says() -> None:
+def test_a_bayes_factor_misleads_as_seldom_as_it_says():
     """Of studies without an effect at most one in k reaches the factor k; of studies with the
     stated size few speak against it, and the truth is found in the long run.
     """
@@ -54,17 +54,17 @@ def test_a_bayes_factor_misleads_as_seldom_as_it_says() -> None:
     assert np.median(factors(1.0, 100, 40)) > 1000
 
 
-def test_a_bayes_factor_depends_neither_on_unit_nor_on_direction() -> None:
+def test_a_bayes_factor_depends_neither_on_unit_nor_on_direction():
     assert bayes_factor(1.3, 0.7, 6, 2.0) == pytest.approx(bayes_factor(-13, 7, 6, -20), rel=1e-6)
 
 
-def test_equivalence_is_two_one_sided_tests() -> None:
+def test_equivalence_is_two_one_sided_tests():
     x = np.random.default_rng(2).normal(0.1, 0.5, 12)
     found = equivalence_interval(x.mean(), x.std(ddof=1), 12)
     np.testing.assert_allclose(found, stats.ttest_1samp(x, 0).confidence_interval(0.9))
 
 
-def test_repetitions_fall_into_the_prediction_interval() -> None:
+def test_repetitions_fall_into_the_prediction_interval():
     """As often as it says: two arms of three runs each, then paired differences of eight."""
     generator, inside = np.random.default_rng(3), []
     for _ in range(3000):
@@ -112,7 +112,7 @@ def test_repetitions_fall_into_the_prediction_interval() -> None:
         ),
     ],
 )
-def test_words_say_what_was_computed(region: dict, differences: list, said: str) -> None:
+def test_words_say_what_was_computed(region, differences, said):
     assert second_opinion(judged(gain(**region), differences, data="x")) == said
 
 
@@ -126,11 +126,11 @@ def test_words_say_what_was_computed(region: dict, differences: list, said: str)
         judged(gain(effect=None, kind="text"), value=0.7),
     ],
 )
-def test_nothing_is_said_where_nothing_can_be(row: dict) -> None:
+def test_nothing_is_said_where_nothing_can_be(row):
     assert second_opinion(row) == ""
 
 
-def test_the_committed_evidence_has_second_opinions_that_agree_with_its_verdicts() -> None:
+def test_the_committed_evidence_has_second_opinions_that_agree_with_its_verdicts():
     """No contradicted claim of direction is likelier with the stated size than without."""
     rows = ledger.records(ledger.best_evidence(committed=True))
     said = {row["id"]: (row["verdict"], second_opinion(row)) for row in rows}

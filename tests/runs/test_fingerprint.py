@@ -45,7 +45,7 @@ def before():
     return digests(HERE.folder)
 
 
-def rewrite(folder: Path, pattern: str, by: str) -> int:
+def rewrite(folder, pattern, by):
     """Replace a pattern in every file; returns how often it stood there."""
     count = 0
     for path in folder.rglob("*.py"):
@@ -138,7 +138,7 @@ def ask(workers=0, **given):
 def kernel():
     manager, client = start_new_kernel(kernel_name="python3")
 
-    def run(code: str) -> str:
+    def run(code):
         """What a cell prints; of an error its last line."""
         said: list[str] = []
 
