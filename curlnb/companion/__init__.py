@@ -9,6 +9,5 @@ need(
     "matplotlib",
     "pandas",
     "papermill",
-    "psutil",
     "scipy",
 )

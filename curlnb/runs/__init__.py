@@ -1,5 +1,3 @@
 from curlnb.extras import need
 
-need(
-    __name__, "cloudpickle", "filelock", "pandas", "psutil", "safetensors", "threadpoolctl", "tqdm"
-)
+need(__name__, "cloudpickle", "filelock", "pandas", "safetensors", "threadpoolctl", "tqdm")
