@@ -155,8 +155,8 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
 
 
 def write(rows: pd.DataFrame, path: Path) -> None:
-    """Write rows, a reader's own with their claims' words, and with the digest of each, which tells a number that was changed in the file from
-    one that was measured.
+    """Write rows, a reader's own with their claims' words, and with the digest of each, which tells
+    a number that was changed in the file from one that was measured.
     """
     columns = [*COLUMNS, *ABOUT] if OWN in set(rows["paper"]) else [*COLUMNS]
     cells = _cells(io.StringIO(rows[columns].to_csv(index=False, float_format="%.6g")))
