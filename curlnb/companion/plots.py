@@ -34,7 +34,9 @@ COLOURS = {
     "untrained": "#949494",
 }
 LIMIT, QUIET = "#c1272d", "0.45"  # what a theorem allows, and what stands aside
-PUBLISHED: dict[str, Any] = dict(marker="*", markersize=15, color="none", markeredgecolor="black")
+PUBLISHED: dict[str, Any] = dict(
+    marker="*", markersize=15, color="none", markeredgecolor="black", zorder=3
+)
 INDEPENDENT: dict[str, Any] = dict(marker="|", markersize=13, markeredgewidth=2, color="#7b5ea7")
 
 
