@@ -170,7 +170,7 @@ def paired(
     silently) or where a column or an arm is missing.
     """
     arms = [of_arm(runs, metric, **{by: arm}).astype(float) for arm in (treatment, control)]
-    for arm, found in zip((treatment, control), arms):
+    for arm, found in zip((treatment, control), arms, strict=True):
         if found.empty:
             raise ValueError(f"no run has {by} = {arm!r}")
     unpaired = arms[0].index.symmetric_difference(arms[1].index)
