@@ -134,9 +134,13 @@ def _entries(folder: Path) -> list[Path]:
 def _samples(folder: Path) -> tuple[list[Path], list[str]]:
     """The files in the folders of the classes, and the class of each."""
     classes = [own for own in _entries(folder) if own.is_dir()]
-    files = [file for own in classes for file in _entries(own)]
-    if not files:
+    if not classes:
         raise DataError(f"{folder} has no folder with pictures: {LAYOUT}")
+    files = []
+    for own in classes:
+        if not (pictures := _entries(own)):
+            raise DataError(f"{own} holds no picture: fill it or remove it")
+        files += pictures
     return files, [file.parent.name for file in files]
 
 

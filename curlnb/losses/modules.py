@@ -85,7 +85,7 @@ class InfoNCE(nn.Module):
         """
         views = upcast(z1, z2, *more_views)
         alike = all(z is not None and z.dim() == 2 and z.shape == z1.shape for z in views)
-        require(alike, "views, all of one shape [B, d]", *views)
+        require(alike and len(z1) > 0, "views, all of one shape [B >= 1, d]", *views)
         if self.normalize:
             views = tuple(F.normalize(z, dim=1) for z in views)
         right = labels is None or (
