@@ -121,7 +121,7 @@ def test_a_temperature_learns_with_the_model(tile):
         (lambda: InfoNCE(reduction="avg"), "reduction must be 'mean', 'sum' or 'none', not 'avg'"),
         (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
         (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"need integer labels \[8\], not .*\(3,\)"),
-        (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"need views, all of one shape \[B >= 1, d\]"),
+        (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"all of one shape \[B >= 1, d\]"),
         (lambda: InfoNCE(tile=3)(*torch.ones(2, 0, 4)), r"one shape \[B >= 1, d\], not .*\(0, 4\)"),
     ],
 )
