@@ -18,7 +18,7 @@ import contextlib
 import copyreg
 import dis
 import functools
-import importlib
+import importlib.util
 import inspect
 import itertools
 import sys
@@ -81,8 +81,10 @@ def installed(module: str) -> bool:
     root = module.split(".")[0]
     if root in sys.stdlib_module_names:
         return True
-    loaded = sys.modules.get(root) if root != "__main__" else None
-    places = [getattr(loaded, "__file__", None), *getattr(loaded, "__path__", [])]
+    spec = None
+    with contextlib.suppress(ValueError):  # __main__, and a module made by hand
+        spec = importlib.util.find_spec(root)
+    places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
     roots = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
     return any(str(place).startswith(roots) for place in places)
 
@@ -226,7 +228,11 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
                     "a run's key: use the names themselves"
                 )
         elif step.opname == "IMPORT_NAME" and not installed(name):
-            module = importlib.import_module(name)
+            try:
+                module = importlib.import_module(name)
+            except ImportError:  # which the code may expect
+                yield name, None
+                continue
             steps_of_it = itertools.takewhile(lambda s: s.opname in _IMPORTING, after)
             names = [s.argval for s in steps_of_it if s.opname == "IMPORT_FROM"]
             yield from [(each, getattr(module, each)) for each in names] or [(name, module)]

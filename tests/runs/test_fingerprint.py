@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -327,6 +328,21 @@ def test_a_function_that_reads_names_unseen_is_refused(name):
         match=rf"own calls {name}\(\), and what that reads cannot be followed .*: use the names themselves",
     ):
         follow(run_cell(f"def own(x):\n    return {name}()"), "own")
+
+
+def test_a_package_counts_alike_before_and_after_its_first_import(monkeypatch):
+    own = run_cell("def own(x):\n    import filelock\n    return filelock")
+    loaded = follow(own, "own")
+    monkeypatch.delitem(sys.modules, "filelock")
+    assert follow(own, "own") == loaded
+
+
+def test_a_module_that_is_missing_counts_as_missing(monkeypatch, tmp_path):
+    own = run_cell("def own(x):\n    import not_there_yet\n    return not_there_yet")
+    missing = follow(own, "own")  # the code may expect the error
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "not_there_yet.py").write_text("x = 1")
+    assert follow(own, "own") != missing
 
 
 def test_a_value_that_holds_itself_is_followed_once():
