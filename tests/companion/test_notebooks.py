@@ -14,6 +14,7 @@ from pathlib import Path
 
 import course
 import matplotlib.pyplot as plt
+import nbval.plugin
 import pandas as pd
 import pytest
 import torch
@@ -69,8 +70,14 @@ class TestForm:
         assert text_of(cells_of(path)[0]).startswith("# ")
         assert headings[-1] == "compute"
 
+    def test_its_tags_are_ours_or_nbvals(self, path):
+        """nbval passes over a tag that it does not know, and then compares nothing."""
+        ours = {"parameters", "colab", "exercise", "check", "solution", "hide-input", "hide-cell"}
+        for cell in cells_of(path):
+            assert tags_of(cell) <= ours | nbval.plugin.metadata_tags.keys()
+
     def test_checked_cells_print_plain_text_only(self, path):
-        for cell in cells_of(path, "code", "NBVAL_CHECK_OUTPUT"):
+        for cell in cells_of(path, "code", "nbval-check-output"):
             assert cell["outputs"], "a checked cell without output checks nothing"
             for output in cell["outputs"]:
                 assert set(output.get("data", {})) <= {"text/plain"}
