@@ -29,10 +29,10 @@ import types
 from multiprocessing import forkserver, util
 
 PRELOADED = (
-    "dask.distributed", "ipykernel.kernelapp", "matplotlib_inline.backend_inline", "papermill.clientwrap", "papermill.engines",
-    "scipy.stats",
-    *(f"curlnb.companion.{name}" for name in ("notebook", "reference", "reproduce", "restamp")),
-    *(f"curlnb.experiments.{name}" for name in ("graphs", "images", "latent_images", "latent_text", "moco", "multiview", "sentences")),
+    "dask.distributed", "ipykernel.kernelapp", "ipywidgets", "matplotlib_inline.backend_inline", "papermill.engines",
+    "seaborn", "sklearn.linear_model", "torch_geometric.nn", "torchvision.models",
+    *(f"curlnb.companion.{name}" for name in ("notebook", "reproduce", "restamp")),
+    *(f"curlnb.experiments.{name}" for name in ("graphs", "latent_images", "latent_text", "multiview", "sentences")),
 )  # fmt: skip
 
 
