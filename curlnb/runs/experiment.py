@@ -288,8 +288,9 @@ def _parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]
     """By name, the parameters of the function's runs, a group's fields in its place."""
     found: dict[str, inspect.Parameter] = {}
     for name, taken in _taken(function).items():
-        if is_dataclass(taken.annotation):
-            for field, own in _taken(taken.annotation).items():
+        group = taken.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            for field, own in _taken(group).items():
                 found[field] = own.replace(default=getattr(taken.default, field, own.default))
         else:
             found[name] = taken
@@ -302,7 +303,8 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
     """
     arguments = {}
     for name, taken in _taken(function).items():
-        if is_dataclass(group := taken.annotation):
+        group = taken.annotation
+        if isinstance(group, type) and is_dataclass(group):
             arguments[name] = group(**{field: parameters[field] for field in _taken(group)})
         else:
             arguments[name] = parameters[name]
