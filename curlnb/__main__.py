@@ -21,10 +21,10 @@ try:
     from curlnb.companion.why import why
     from curlnb.data import datasets
     from curlnb.runs import devices, environment, provenance
-    from curlnb.runs.experiment import Experiment
+    from curlnb.runs.devices import check_environment
+    from curlnb.runs.experiment import Experiment, check_seed
     from curlnb.runs.files import printable
     from curlnb.runs.store import default_store
-    from curlnb.runs.validation import check_environment, check_seed
 except ModuleNotFoundError as absent:
     if not extras.remedy(absent.name or ""):
         raise

@@ -1,9 +1,16 @@
-"""Tables of names."""
+"""Names that a setting may have."""
 
+from collections.abc import Sequence
 from typing import Any
 
 FORMER = {"hard_consistent": "hard_corrected"}
 """Former names, which are taken for the present ones."""
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """ValueError, in one line, where a setting has none of its values."""
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is unknown; use one of {', '.join(known)}")
 
 
 class Choices(dict[str, Any]):
@@ -18,4 +25,4 @@ class Choices(dict[str, Any]):
         self.setting = setting
 
     def __missing__(self, name: object) -> Any:
-        raise ValueError(f"{self.setting} {name!r} is unknown; use one of {', '.join(self)}")
+        check_known(self.setting, name, [*self])

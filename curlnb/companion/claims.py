@@ -20,8 +20,6 @@ import pandas as pd
 from curlnb.companion.arms import of_arm
 from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
 
-__all__ = ["KINDS", "OWN", "PAPERS", "Claim", "find", "paired", "read_table", "table"]
-
 PAPERS = ("arora2019", "chuang2020", "robinson2021", "curlnb")  # the last: this project's findings
 OWN = "mine"  # a reader's
 KINDS = ("experiment", "theorem", "proof step", "text", "released code", "ours")

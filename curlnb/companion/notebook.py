@@ -21,10 +21,9 @@ from curlnb.companion.exercises import check as check
 from curlnb.companion.exercises import grade as grade
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
-from curlnb.runs.devices import keep_memory
+from curlnb.runs.devices import check_environment, keep_memory
 from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
-from curlnb.runs.validation import check_environment
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 SHOWN = 6  # settings of a file that a page shows

@@ -3,7 +3,6 @@ alone.
 """
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from curlnb.companion.reference import folder, records, records_in, write_runs
 from curlnb.companion.reproduce import reproduce
 from curlnb.runs import environment, files
 from curlnb.runs.files import read_json, write_atomically, write_json
-from curlnb.runs.store import read_reference
+from curlnb.runs.store import Record
 
 
 def add_runs(profile: str) -> str:
@@ -34,7 +33,6 @@ def add_runs(profile: str) -> str:
     known = {record["identity"]: record for record in records(profile)}
     new = {record["identity"]: record for record in found}
     write_runs((known | new).values(), folder(profile) / "runs")
-    read_reference.cache_clear()
     return f"{len(new.keys() - known.keys())} runs added, {len(new.keys() & known.keys())} renewed"
 
 
@@ -91,43 +89,20 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
                 f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
                 f"`make reproduce PROFILE={profile}` again"
             )
-        with tempfile.TemporaryDirectory(dir=results) as scratch:
-            fresh = Path(scratch)
-            (fresh / "tables").mkdir()
-            claims = ledger.read(results / ledger.FILE)
-            # settings that were changed are the committed ones now
-            judged = claims[claims["notebook"].isin(names)].assign(profile=profile)
-            ledger.write(judged, fresh / ledger.FILE)
-            about = read_json(results / "provenance.json")
-            seconds = {name: status[name]["longest"] for name in names}
-            if renewed and (target / "provenance.json").exists():
-                before = read_json(target / "provenance.json")
-                own = {name: about[name] for name in ("date", "commit", "machine")}
-                about = before | {"judged": before.get("judged", {}) | own}
-                seconds |= {
-                    name: x for name, x in before["notebook_seconds"].items() if name in names
-                }
-            settings = {
-                name_of(path): notebooks.digest_of_settings(values[profile])
-                for path in books
-                if (values := notebooks.settings_of(path))
-            }
-            about |= {"notebook_seconds": seconds, "settings": settings}
-            write_json(fresh / "provenance.json", about)
-            _copy_tables(results, fresh, names)
-            write_runs(found, fresh / "runs")
-            others = [name for name in map(name_of, candidates) if name not in names]
-            if (others or renewed) and target.exists():
-                _keep_others(target, fresh, others)
-            for measured in results.glob("bench*.csv"):
-                shutil.copy(measured, fresh / measured.name)
-            target.mkdir(parents=True, exist_ok=True)
-            for piece in [*fresh.iterdir()]:  # benchmarks stay where this reproduction made none
-                shutil.rmtree(target / piece.name, ignore_errors=True)
-                shutil.move(piece, target / piece.name)
-        # what was read before is no longer what stands there; the next promotion would lose the
-        # difference
-        read_reference.cache_clear()
+        about, before = (read_json(each / "provenance.json") for each in (results, target))
+        seconds = {name: status[name]["longest"] for name in names}
+        if renewed and before:
+            own = {name: about[name] for name in ("date", "commit", "machine")}
+            about = before | {"judged": before.get("judged", {}) | own}
+            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
+        settings = {
+            name_of(path): notebooks.digest_of_settings(values[profile])
+            for path in books
+            if (values := notebooks.settings_of(path))
+        }
+        about |= {"notebook_seconds": seconds, "settings": settings}
+        others = [name for name in map(name_of, candidates) if name not in names]
+        _put(results, target, about, found, others, partly=bool(others or renewed))
         for name, path in zip(names, books, strict=True) if profile == "quick" else ():
             write_executed(results / "notebooks" / f"{name}.ipynb", path)
         rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
@@ -151,40 +126,54 @@ def _unfinished(
     return "" if same else f"{name_of(path)} or what it stands on has changed since"
 
 
-def _copy_tables(source: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy the tables of notebooks, by name, from one folder of results to another."""
-    for table in (table for name in names for table in saved(source / "tables", name)):
-        place = target / table.relative_to(source)
+def _put(
+    results: Path,
+    target: Path,
+    about: dict[str, Any],
+    found: list[Record],
+    others: Sequence[str],
+    *,
+    partly: bool,
+) -> None:
+    """Put what a reproduction found into the reference in `target`, where what it holds of
+    `others`, notebooks by name, stays. about: its provenance, found: its runs.
+
+    Claims, tables, seconds and settings are told by the notebook's name. Runs are not: where only a
+    part is put, all stay, until a promotion of all of the profile's notebooks leaves out what none
+    of them uses. Benchmarks stay where this reproduction made none.
+    """
+    names, runs = [*about["notebook_seconds"]], {}
+    if partly and (known := read_json(target / "provenance.json")):
+        runs = {record["identity"]: record for record in records_in(target)}
+        order = [name_of(path) for path in notebooks.find()]
+        for of_each in ("notebook_seconds", "settings"):
+            kept = {name: value for name, value in known[of_each].items() if name in others}
+            both = kept | about[of_each]
+            about[of_each] = {name: both[name] for name in order if name in both}
+        seconds = about["notebook_seconds"]
+        if seconds != known["notebook_seconds"]:
+            about |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}
+        if "note" in known:
+            about["note"] = known["note"]
+    runs |= {record["identity"]: record for record in found}
+    old, new = (ledger.records(ledger.read(each / ledger.FILE)) for each in (target, results))
+    rows = [row for row in old if row["notebook"] in others]
+    # settings that were changed are the committed ones now
+    rows += [row | {"profile": target.name} for row in new if row["notebook"] in names]
+    target.mkdir(parents=True, exist_ok=True)
+    ledger.write(ledger.frame(rows), target / ledger.FILE)
+    write_json(target / "provenance.json", about)
+    staying = {table for name in others for table in saved(target / "tables", name)}
+    for table in {*(target / "tables").rglob("*.csv")} - staying:
+        table.unlink()
+    for table in (table for name in names for table in saved(results / "tables", name)):
+        place = target / table.relative_to(results)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(table, place)
-
-
-def _keep_others(old: Path, fresh: Path, others: Sequence[str]) -> None:
-    """Bring into the reference `fresh` what the one in `old` holds of `others`, notebooks by name.
-
-    Their claims, tables, seconds and settings are told by the notebook's name. Runs are not: all
-    those that `fresh` lacks are kept, until a promotion of all of the profile's notebooks leaves
-    out what none of them uses.
-    """
-    here, known = read_json(fresh / "provenance.json"), read_json(old / "provenance.json")
-    order = [name_of(path) for path in notebooks.find()]
-    for of_each in ("notebook_seconds", "settings"):
-        kept = {name: value for name, value in known[of_each].items() if name in others}
-        both = kept | here[of_each]
-        here[of_each] = {name: both[name] for name in order if name in both}
-    seconds = here["notebook_seconds"]
-    if seconds != known["notebook_seconds"]:
-        here |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}
-    if "note" in known:
-        here["note"] = known["note"]
-    write_json(fresh / "provenance.json", here)
-    before = ledger.read(old / ledger.FILE)
-    rows = [before[before["notebook"].isin(others)], ledger.read(fresh / ledger.FILE)]
-    both = [row for part in rows for row in ledger.records(part)]
-    ledger.write(ledger.frame(both), fresh / ledger.FILE)
-    _copy_tables(old, fresh, others)
-    runs = {record["identity"]: record for folder in (old, fresh) for record in records_in(folder)}
-    write_runs(runs.values(), fresh / "runs")
+    shutil.rmtree(target / "runs", ignore_errors=True)
+    write_runs(runs.values(), target / "runs")
+    for measured in results.glob("bench*.csv"):
+        shutil.copy(measured, target / measured.name)
 
 
 def write_executed(executed: Path, target: Path) -> None:

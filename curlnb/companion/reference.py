@@ -192,6 +192,7 @@ def former_code(path: Path, *folders: str) -> Iterator[tuple[str, Path]]:
 
 
 def write_runs(found: Iterable[Record], target: Path) -> None:
+    """Write runs into a reference's folder, a file for each of their experiments."""
     ordered = sorted(
         found,
         key=lambda r: (r["experiment"], json.dumps(r["parameters"], sort_keys=True), r["seed"]),
@@ -201,3 +202,4 @@ def write_runs(found: Iterable[Record], target: Path) -> None:
             json.dumps(files.seal(record, reference_place(name))) + "\n" for record in own
         )
         write_atomically(target / f"{name}.jsonl", lambda p, text=text: p.write_text(text))  # type: ignore[misc]
+    read_reference.cache_clear()  # the next promotion would lose the difference

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from curlnb import evaluation, losses
+from curlnb.choices import check_known
 from curlnb.data import graphs
 from curlnb.models.gin import InfoGraph
 from curlnb.runs.environment import kept_in_memory
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Optimisation, train
-from curlnb.runs.validation import check_known
 
 OBJECTIVES = ("hard", "released")
 

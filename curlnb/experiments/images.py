@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from curlnb import evaluation
+from curlnb.choices import check_known
 from curlnb.data import augment, datasets, sampling
 from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import (
@@ -31,7 +32,6 @@ from curlnb.runs.environment import limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
-from curlnb.runs.validation import check_known
 from curlnb.theory import finite_worlds
 
 POSITIVES = ("augmented", "true")

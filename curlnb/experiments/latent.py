@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from curlnb import evaluation, losses
+from curlnb.choices import check_known
 from curlnb.data import sampling
 from curlnb.experiments.latent_losses import (
     average_task_loss,
@@ -28,7 +29,6 @@ from curlnb.experiments.latent_losses import (
 from curlnb.runs import environment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, train
-from curlnb.runs.validation import check_known
 
 METHODS = ("curl", "supervised", "untrained")
 KINDS = ("logistic", "hinge")

@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from curlnb import evaluation
+from curlnb.choices import check_known
 from curlnb.data import datasets
 from curlnb.data.glove import UNKNOWN
 from curlnb.data.texts import entry_of
@@ -29,7 +30,6 @@ from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Accelerated, Optimisation, train
-from curlnb.runs.validation import check_known
 
 ENCODERS = ("gru", "mean", "mean_centred")
 METHODS = ("curl", "supervised", "untrained", "quick_thoughts")

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from curlnb import losses
-from curlnb.choices import Choices
+from curlnb.choices import Choices, check_known
 from curlnb.experiments import own_parts
 from curlnb.experiments.own_parts import Objective
-from curlnb.runs.validation import check_known
 
 SCHEDULES = ("constant", "down", "up")
 

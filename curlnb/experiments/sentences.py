@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from curlnb.choices import check_known
 from curlnb.data import sentences, texts
 from curlnb.data.texts import Texts
 from curlnb.evaluation import sentence_tasks
@@ -23,7 +24,6 @@ from curlnb.runs.environment import kept_in_memory, limited
 from curlnb.runs.experiment import experiment
 from curlnb.runs.store import Run
 from curlnb.runs.training import Optimisation, TrainingError, optimiser, train
-from curlnb.runs.validation import check_known
 
 OBJECTIVES = ("biased", "debiased", "hard")
 METHODS = (*OBJECTIVES, "untrained", "mean")

@@ -7,6 +7,7 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import threadpoolctl
@@ -23,6 +24,37 @@ def default_device() -> torch.device:
     """
     named = environment.setting("CURLNB_DEVICE")
     return torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def check_environment() -> None:
+    """Look at every CURLNB_* variable, and give the paths among them their full length, in which ~
+    is the home folder.
+
+    Also refuse to start in one checkout with the package of another, as a copied .venv would,
+    unless CURLNB_HOME says which of them is meant.
+    """
+    here, own = environment.around(), environment.FOUND
+    if here and not here.samefile(own) and not environment.setting("CURLNB_HOME"):
+        raise ValueError(
+            f"this is started in the checkout {here}, and curlnb is that of {own}: "
+            f"run `make setup` in {here} and restart the kernel"
+        )
+    for name in sorted(os.environ):
+        if name.startswith("CURLNB_") and name not in environment.VARIABLES:
+            known = ", ".join(environment.VARIABLES)
+            raise ValueError(f"{name} is no setting; there are {known}")
+    for name, (pattern, _) in environment.VARIABLES.items():
+        if (given := environment.setting(name)) and pattern == environment.PATH:
+            path = Path(os.path.expanduser(given)).absolute()
+            if name == "CURLNB_HOME" and not path.is_dir():
+                raise ValueError(f"{name}={given!r} is no folder")
+            os.environ[name] = str(path)
+    device = default_device()
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"CURLNB_DEVICE={str(device)!r} is not on this machine, which has "
+            f"{torch.cuda.device_count()} of that kind"
+        )
 
 
 @functools.cache

@@ -7,11 +7,12 @@ name, and the function gets the dataclass. So what travels together (data, objec
 is one argument in the code and several parameters of the run.
 """
 
-import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import pkgutil
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -25,14 +26,39 @@ from curlnb.choices import FORMER
 from curlnb.runs.devices import numerics
 from curlnb.runs.fingerprint import follow, installed, is_held, package_digest
 from curlnb.runs.source import Graph, Source, digest_of, is_ours
-from curlnb.runs.validation import check_parameters
+
+SEEDS = 2**32  # numpy and scikit-learn take seeds below it
+MOST = 2**31 - 1  # of any whole number
+FINITE = (-1e300, 1e300)
+RANGES: dict[str, tuple[float, float]] = {
+    "epochs": (0, 10**6),
+    "batch": (2, 10**7),  # a contrast needs another sample
+    "negatives": (1, MOST),
+    "block": (1, MOST),
+    "weight_sign": (-1, 1),
+    "lr": (1e-12, 1e3),
+    "weight_decay": (0, 1e3),
+    "temperature": (1e-6, 1e6),
+    "tau_plus": (0, 1 - 1e-12),
+    "beta": (0, 1e6),
+}
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "None",
+    list: "a list",
+    tuple: "a list",
+}
+_PLAIN = bool | int | float | str | list | tuple | dict | None
 
 
 class StoreError(RuntimeError):
     """A run that cannot be had, or an experiment that breaks the store's rules."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Experiment:
     """A named function from parameters and a seed to a flat dict of metrics. Made by `@experiment`,
     which says what the fields mean.
@@ -41,14 +67,16 @@ class Experiment:
     function: Callable[..., dict[str, Any]]
     data: Callable[[dict[str, Any]], str]
     training: Callable[..., Any] | None = None
-    given_name: str = ""
+    name: str = ""
 
     def __post_init__(self) -> None:
         """`help(simclr)` and `simclr?` show the function's text and what it takes."""
+        functools.update_wrapper(self, self.function)
         signature = inspect.signature(self.function)
         taken = [parameter for name, parameter in signature.parameters.items() if name != "run"]
-        object.__setattr__(self, "__doc__", self.function.__doc__)
-        object.__setattr__(self, "__signature__", signature.replace(parameters=taken))
+        self.__signature__ = signature.replace(parameters=taken)
+        home = self.function.__module__.split(".")[-1]
+        self.name = self.name or f"{home}.{self.function.__name__}"
 
     def __call__(self, *_: Any, **parameters: Any) -> dict[str, Any]:
         """An experiment is not called: TypeError, in one line, says how its runs are had."""
@@ -57,18 +85,6 @@ class Experiment:
             f"{self.name} is run by a sweep, which keeps what it gives: "
             f"sweep({self.function.__name__}, seeds=1{given})"
         )
-
-    @property
-    def __wrapped__(self) -> Callable[..., dict[str, Any]]:
-        return self.function
-
-    @property
-    def name(self) -> str:
-        """The name that it was given, as `images.simclr`; without one, the last part of the
-        module's name and the function's.
-        """
-        home = self.function.__module__.split(".")[-1]
-        return self.given_name or f"{home}.{self.function.__name__}"
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
@@ -85,12 +101,13 @@ class Experiment:
         given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         if is_ours(self.function.__module__):
             given = {name: _placed(value) for name, value in given.items()}
-            check_parameters(self.name, given, {name: hint for name, (_, hint) in known.items()})
-        full = {name: default for name, (default, _) in known.items()} | given
-        for name, (default, _) in known.items():
-            if any(full[name] is each for each in _MISSING):
+            for name, value in given.items():
+                check_parameter(f"{self.name}: {name}", value, known[name])
+        full = {name: parameter.default for name, parameter in known.items()} | given
+        for name, parameter in known.items():
+            if full[name] is parameter.empty:
                 raise StoreError(f"{self.name} needs a value for {name}")
-            if isinstance(default, float) and type(full[name]) is int:
+            if isinstance(parameter.default, float) and type(full[name]) is int:
                 full[name] = float(full[name])  # 1 given for 1.0 is the same run
         return full
 
@@ -137,7 +154,7 @@ class Experiment:
         home = self.function.__module__
         if is_ours(home) or installed(home):
             return pkgutil.resolve_name, (f"{home}:{self.function.__name__}",)
-        return Experiment, (self.function, self.data, self.training, self.given_name)
+        return Experiment, (self.function, self.data, self.training, self.name)
 
 
 def experiment(
@@ -149,13 +166,13 @@ def experiment(
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
-    name: under which its runs are kept; it stays when the module is renamed. Default: the module's
-    and the function's. data: from all parameters to the digest of the data that they name.
+    name: under which its runs are kept; it stays when the module is renamed. Default: the last part
+    of the module's, and the function's. data: from all parameters to the digest of the data that they name.
     training: the function with which it trains, whose parameters are among its own. The trained
     network is kept: of all experiments with this training, the first with given arguments and seed
     trains, the others look at what it left.
     """
-    make = functools.partial(Experiment, data=data, training=training, given_name=name)
+    make = functools.partial(Experiment, data=data, training=training, name=name)
     return make if function is None else make(function)
 
 
@@ -164,7 +181,7 @@ def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
     digits. `curlnb.runs.source` says what counts. Names among the parameters pick what they stand
     for.
     """
-    chosen = _names_in([*parameters.values()])
+    chosen = _names_in(parameters)
     digests = (
         package_digest(part.__module__, part.__name__, chosen)
         if is_ours(part.__module__)
@@ -180,14 +197,15 @@ def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[
     """
     given = [value for value in parameters.values() if _place(value)]
     kinds = dict.fromkeys(type(value) for value in parameters.values() if hasattr(value, "digest"))
-    return [function, *groups_of(function).values(), *given, *kinds]
+    hints = [taken.annotation for taken in _taken(function).values()]
+    return [function, *filter(is_dataclass, hints), *given, *kinds]
 
 
 def code_graphs(
     function: Callable[..., Any], parameters: Mapping[str, Any], source: Source
 ) -> list[Graph]:
     """What the code of a run of the package's `function` reaches, in a source of the package."""
-    chosen = _names_in([*parameters.values()])
+    chosen = _names_in(parameters)
     return [
         source.graph(source.resolved(part.__module__, part.__name__), chosen)
         for part in _parts(function, parameters)
@@ -195,42 +213,87 @@ def code_graphs(
     ]
 
 
-def _names_in(value: Any) -> frozenset[str]:
-    if isinstance(value, list | tuple):
-        return frozenset(name for each in value for name in _names_in(each))
-    return frozenset({value} if isinstance(value, str) else ())
+def _names_in(parameters: Mapping[str, Any]) -> frozenset[str]:
+    """The texts among the values and in the lists among them."""
+    lists = [each if isinstance(each, list | tuple) else [each] for each in parameters.values()]
+    return frozenset(each for each in itertools.chain(*lists) if isinstance(each, str))
 
 
 # --- parameters -----------------------------------------------------------------------------------
 
 
-_MISSING = (inspect.Parameter.empty, dataclasses.MISSING)
+def check_seed(seed: Any) -> int:
+    """A run's seed. It must be a whole number from 0 to 2^32 - 1."""
+    if isinstance(seed, np.generic):
+        seed = seed.item()
+    if type(seed) is not int or not 0 <= seed < SEEDS:
+        raise ValueError(
+            f"seed is {reprlib.repr(seed)}: it must be a whole number from 0 to {SEEDS - 1}"
+        )
+    return seed
+
+
+def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None:
+    """Refuse a number, truth value, text or list that is not of the kind that the parameter's
+    annotation says, or out of range. said: the experiment and the name, for the error.
+
+    Own parts are checked by the experiment (`curlnb.experiments.own_parts`).
+    """
+    kinds = _members(parameter.annotation)
+    if not isinstance(value, _PLAIN) or {object, dict, Any, parameter.empty} & {*kinds}:
+        return
+    words = [_KINDS.get(typing.get_origin(kind) or kind, "a part of your own") for kind in kinds]
+    wanted = f"{said} is {reprlib.repr(value)}: it must be {' or '.join(dict.fromkeys(words))}"
+    if not any(_fits(value, kind) for kind in kinds):
+        raise ValueError(wanted)
+    for number in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            default = (0, MOST) if isinstance(number, int) else FINITE
+            low, high = RANGES.get(parameter.name, default)
+            if not low <= number <= high:
+                raise ValueError(f"{wanted} from {low} to {high}")
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    if kind in (list, tuple):
+        items = {*typing.get_args(hint)} - {Ellipsis}
+        return isinstance(value, list | tuple) and (
+            not items or all(any(_fits(each, item) for item in items) for each in value)
+        )
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return kind in _KINDS and isinstance(value, kind)
 
 
 @functools.cache
-def groups_of(function: Callable[..., Any]) -> dict[str, type]:
-    """The function's parameters that are annotated with a dataclass, and the dataclass."""
-    hints = typing.get_type_hints(function)
+def _taken(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """By name, what a function takes beside the run and its seed; a dataclass, its fields."""
     return {
-        name: hints[name]
-        for name in inspect.signature(function).parameters
-        if name != "run" and isinstance(hints.get(name), type) and is_dataclass(hints[name])
+        name: parameter
+        for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
+        if name not in ("run", "seed") and parameter.kind is not parameter.VAR_KEYWORD
     }
 
 
 @functools.cache
-def _parameters_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Name -> default and annotation of all parameters, a group's fields in its place."""
-    found: dict[str, tuple[Any, Any]] = {}
-    groups, hints = groups_of(function), typing.get_type_hints(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name in groups:
-            kinds = typing.get_type_hints(groups[name])
-            for field in dataclasses.fields(groups[name]):
-                default = getattr(parameter.default, field.name, field.default)
-                found[field.name] = default, kinds[field.name]
-        elif name not in ("run", "seed") and parameter.kind is not parameter.VAR_KEYWORD:
-            found[name] = parameter.default, hints.get(name, object)
+def _parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """By name, the parameters of the function's runs, a group's fields in its place."""
+    found: dict[str, inspect.Parameter] = {}
+    for name, taken in _taken(function).items():
+        group = taken.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            for field, own in _taken(group).items():
+                found[field] = own.replace(default=getattr(taken.default, field, own.default))
+        else:
+            found[name] = taken
     return found
 
 
@@ -238,21 +301,20 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
     """The function's arguments out of a run's `parameters`: fields in their groups, the rest as
     they are.
     """
-    groups = groups_of(function)
-    arguments = {
-        n: parameters[n] for n in inspect.signature(function).parameters if n in parameters
-    }
-    for name, group in groups.items():
-        own = {each.name: parameters[each.name] for each in dataclasses.fields(group)}
-        arguments[name] = group(**own)
+    arguments = {}
+    for name, taken in _taken(function).items():
+        group = taken.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            arguments[name] = group(**{field: parameters[field] for field in _taken(group)})
+        else:
+            arguments[name] = parameters[name]
     return arguments
 
 
 def _asked(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     """Those of the function's parameters that differ from their defaults, as JSON."""
-    known = _parameters_of(function).items()
-    changed = [name for name, (default, _) in known if _differs(parameters[name], default)]
-    return as_json({name: parameters[name] for name in changed})
+    known = _parameters_of(function)
+    return as_json({n: parameters[n] for n in known if _differs(parameters[n], known[n].default)})
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:

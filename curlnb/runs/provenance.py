@@ -32,9 +32,9 @@ def machine() -> dict[str, str]:
 def _cpu_name() -> str:
     about = Path("/proc/cpuinfo")
     text = about.read_text() if about.exists() else ""
+    found = dict(re.findall(r"(.+?)[ \t]*:(.*)", text))
     names = ("model name", "cpu family", "model", "stepping", "CPU part")
-    found = [re.search(rf"^{name}[ \t]*:(.*)", text, re.M) for name in names]
-    said = " ".join(match[1].strip() if match else "" for match in found).strip()
+    said = " ".join(found.get(name, "").strip() for name in names).strip()
     return said or platform.processor() or platform.machine()
 
 

@@ -30,9 +30,8 @@ from curlnb.runs.executors import (
     shown,
     work,
 )
-from curlnb.runs.experiment import Experiment, as_json
+from curlnb.runs.experiment import Experiment, as_json, check_seed
 from curlnb.runs.store import COSTS, Record, Store, default_store
-from curlnb.runs.validation import check_seed
 
 MOST_SEEDS = 10**6
 TRAINED = 0.9  # of a run, when it has taken its last step

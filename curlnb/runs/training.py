@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from curlnb.choices import check_known
 from curlnb.runs import devices, environment
 from curlnb.runs.store import Run
-from curlnb.runs.validation import check_known
 
 OPTIMISERS = ("adam", "sgd")
 MOMENTUM = 0.9  # of SGD, in the code released with MoCo and with contrastive multiview coding

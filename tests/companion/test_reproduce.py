@@ -394,40 +394,38 @@ def test_a_finished_reproduction_becomes_the_reference_and_no_edit_is_overwritte
 
 
 def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
-    old, fresh, one = reference.folder("night"), tmp_path / "fresh", "2_dcl/5.4_table3_control"
+    old, one = reference.folder("night"), "2_dcl/5.4_table3_control"
+    fresh, target = tmp_path / "fresh", tmp_path / "night"
+    shutil.copytree(old, target)
     others = [
         name for name in files.read_json(old / "provenance.json")["notebook_seconds"] if name != one
     ]
     own = ledger.read(old / ledger.FILE).query("notebook == @one")
-    (fresh / "tables").mkdir(parents=True)
+    fresh.mkdir()
     ledger.write(own.assign(data="elsewhere"), fresh / ledger.FILE)
-    files.write_json(
-        fresh / "provenance.json",
-        {"date": "today", "notebook_seconds": {one: 1.0}, "settings": {one: "new"}},
-    )
+    about = {"date": "today", "notebook_seconds": {one: 1.0}, "settings": {one: "new"}}
     again = [
         record | {"seconds": 0.5}
         for record in reference.records("night")
         if record["experiment"] == "control.curl_sac"
     ]
-    reference.write_runs(again, fresh / "runs")
-
-    promote._keep_others(old, fresh, [*others, "a notebook without results"])
-    about = files.read_json(fresh / "provenance.json")
+    others += ["a notebook without results"]
+    promote._put(fresh, target, about, again, others, partly=True)
+    about = files.read_json(target / "provenance.json")
     assert about["date"] == "today"
     many = [about["notebooks"], len(about["notebook_seconds"]), len(about["settings"])]
-    assert many == [len(others) + 1] * 3
+    assert many == [len(others)] * 3
     assert about["settings"][one] == "new"
-    claims, before = ledger.read(fresh / ledger.FILE), ledger.read(old / ledger.FILE)
+    claims, before = ledger.read(target / ledger.FILE), ledger.read(old / ledger.FILE)
     pd.testing.assert_frame_equal(
         claims.query("notebook != @one"), before.query("notebook != @one")
     )
     assert set(claims.query("notebook == @one")["data"]) == {"elsewhere"}
-    names = {path.name for path in (fresh / "tables").rglob("*.csv")}
+    names = {path.name for path in (target / "tables").rglob("*.csv")}
     kept = {path.name for path in (old / "tables").rglob("*.csv")}
     assert names == {name for name in kept if not name.startswith("5.4_")}
     by_identity = {record["identity"]: record for record in [*reference.records("night"), *again]}
-    found = {record["identity"]: record for record in reference.records_in(fresh)}
+    found = {record["identity"]: record for record in reference.records_in(target)}
     assert found == by_identity
 
 

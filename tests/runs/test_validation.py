@@ -15,8 +15,9 @@ from curlnb.__main__ import main
 from curlnb.experiments import all_experiments
 from curlnb.experiments.images import simclr
 from curlnb.experiments.multiview import cmc
-from curlnb.runs import environment, validation
-from curlnb.runs.experiment import _parameters_of
+from curlnb.runs import environment
+from curlnb.runs.devices import check_environment
+from curlnb.runs.experiment import RANGES, _parameters_of
 from curlnb.runs.sweep import sweep
 
 HOME = environment.home()
@@ -67,7 +68,7 @@ def test_every_number_of_every_experiment_is_checked(data):
     numbers = st.one_of(st.integers(-(10**12), 10**12), st.floats())
     others = st.one_of(st.booleans(), st.none(), st.text(max_size=9), st.lists(st.integers()))
     value = json.loads(json.dumps(data.draw(st.one_of(numbers, others))))
-    low, high = validation.RANGES.get(name, (-np.inf, np.inf))
+    low, high = RANGES.get(name, (-np.inf, np.inf))
     with contextlib.ExitStack() as stack:
         if isinstance(value, int | float) and not low <= value <= high:
             stack.enter_context(pytest.raises(ValueError, match=name))
@@ -93,7 +94,7 @@ VARIABLES = {
 def test_a_variable_that_is_none_or_out_of_range_is_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with refused(f"^{name}") as caught:
-        validation.check_environment()
+        check_environment()
     assert str(caught.value).isprintable()
 
 
@@ -108,7 +109,7 @@ def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("CURLNB_RESULTS", "CURLNB_DATA", "CURLNB_LOG"):
         monkeypatch.setenv(name, "~/x")
-    validation.check_environment()
+    check_environment()
     assert environment.results_root() == tmp_path / "x"
     assert os.environ["CURLNB_DATA"] == os.environ["CURLNB_LOG"] == str(tmp_path / "x")
 
@@ -123,12 +124,12 @@ def test_the_package_of_another_checkout_is_refused(monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     said = f"this is started in the checkout {tmp_path}, and curlnb is that of {environment.FOUND}"
     with refused(f"^{said}: run `make setup` in {tmp_path} and restart"):
-        validation.check_environment()
+        check_environment()
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
-    validation.check_environment()
+    check_environment()
     monkeypatch.delenv("CURLNB_HOME")
     monkeypatch.chdir(environment.FOUND / "notebooks")
-    validation.check_environment()
+    check_environment()
 
 
 def test_every_variable_that_the_code_reads_is_known_and_no_other():
