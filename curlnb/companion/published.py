@@ -32,12 +32,14 @@ def published(*given: str | None, **filters: str | None) -> pd.DataFrame:
     published("arora2019", item="Table 1", dataset="CIFAR-100"): by name, or in this order paper,
     item, dataset, method, setting, metric, source_kind. Filters apply from left to right.
     ValueError, with the closest values, for one that occurs in none of the rows that the filters
-    before it leave.
+    before it leave, and for the name of none.
     """
     rows, so_far = _table(), ""
     for column, wanted in (dict(zip(_KEYS, given, strict=False)) | filters).items():
         if wanted is None:
             continue
+        if column not in _KEYS:
+            raise ValueError(f"published values have no {column!r}, but {', '.join(_KEYS)}")
         found = rows[rows[column] == wanted]
         if found.empty:
             known = {name.lower(): repr(name) for name in rows[column].unique()}

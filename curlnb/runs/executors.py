@@ -19,7 +19,7 @@ import cloudpickle
 
 from curlnb import extras
 from curlnb.runs.devices import keep_memory
-from curlnb.runs.experiment import Experiment
+from curlnb.runs.experiment import Experiment, as_json
 from curlnb.runs.store import Record, Store
 
 PRELOADED = ("torch", "torch._dynamo", "pandas")
@@ -67,8 +67,9 @@ class Job:
         return cloudpickle.dumps((job, settings, uuid.uuid4()))
 
     def __str__(self) -> str:
-        asked = {k: v for k, v in self.parameters.items() if v is not None} | {"seed": self.seed}
-        return f"{self.experiment.name}({', '.join(f'{k}={v!r}' for k, v in asked.items())})"
+        named = as_json(self.parameters | {"seed": self.seed}, digests=False)
+        asked = (f"{k}={v!r}" for k, v in named.items() if v is not None)
+        return f"{self.experiment.name}({', '.join(asked)})"
 
 
 _POOLS: dict[int, ProcessPoolExecutor] = {}

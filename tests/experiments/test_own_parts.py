@@ -15,6 +15,7 @@ from curlnb.experiments import own_parts
 from curlnb.experiments.image_data import ImageData
 from curlnb.experiments.images import simclr, surrogate
 from curlnb.models import encoders
+from curlnb.runs import executors
 from curlnb.runs.experiment import StoreError, as_json
 from curlnb.runs.store import Store
 from curlnb.runs.sweep import sweep
@@ -178,3 +179,16 @@ def test_arrays_of_ones_own_keep_their_key_once_their_digest_is_known(tmp_path):
 def test_images_of_ones_own_are_divided_for_validation():
     fit, held_out = ImageData(Noise(40), evaluate_on="validation").labelled(torch.device("cpu"))
     assert (len(fit), len(held_out)) == (30, 10)
+
+
+def test_a_part_that_writes_to_what_its_key_holds_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "SECONDS", 0.0)  # how long other machines' runs are awaited
+    seen = []
+
+    def noting(pos, neg):
+        seen.append(len(pos))
+        return neg.mean(1) - pos
+
+    how = {"store": Store(tmp_path), "seeds": 1, "workers": 0}
+    with refused(r"objective='noting'.* changed its own key while it ran", executors.SweepError):
+        sweep(simclr, [TINY | {"objective": noting}], **how)
