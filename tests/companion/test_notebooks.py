@@ -116,7 +116,7 @@ class TestLesson:
         assert [line for line in lines if len(line) > 100 and not line.startswith("|")] == []
 
     def test_there_are_at_least_six_words_of_prose_a_line_of_code(self, path):
-        plumbing = {"colab", "hide-input", "hide-cell", "solution", "referee"}  # no lesson
+        plumbing = {"colab", "hide-input", "hide-cell", "solution"}  # no lesson
         words = sum(len(text.split()) for text in notebooks.sources(path, "markdown"))
         own = [text_of(cell) for cell in cells_of(path, "code") if not tags_of(cell) & plumbing]
         lines = [line for source in own for line in source.splitlines() if line.strip()]
