@@ -65,9 +65,3 @@ def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     np.testing.assert_allclose(slopes, [-0.5, 2.0], rtol=1e-12)
     assert list(figures.changes_over_n(by_n[[62, 510]])) == ["from 62 to 510"]
     assert figures.changes_over_n(by_n[[62]]) == {}
-
-
-def test_differences_are_said_with_their_sign_and_interval():
-    assert figures.signed(pd.Series([1.0, 2.0, 3.0])) == "+2.00 [-0.48, +4.48]"
-    assert figures.signed(pd.Series([-1.25]), digits=1) == "-1.2"
-    assert figures.signed(pd.Series(dtype=float)) == ""

@@ -169,7 +169,7 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change, words):
         ("a b", "cut", r"b/000\.png is no readable picture"),
         ("a b", "deep", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("a b", "one", r"class 1 of flat has one sample only"),
-        ("a b c", "none", r"flat/b holds no picture: fill it or remove it"),
+        ("a b", "bare", r"flat/c holds no picture: fill it or remove it"),
         ("a", "", r"two or more are needed"),
         ("", "", r"flat is no folder: give train/<class>/\* and test/<class>/\*, or <class>/\*"),
         ("train/a train/b Test/a Test/b Test/c", "", r"test label 'c' is none of the 2 classes"),
@@ -194,8 +194,7 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(tmp_path, folders, dama
         Image.fromarray(np.zeros((4, 6), dtype=np.uint16)).save(first)
     elif damage == "one":
         second.unlink()
-    elif damage == "none":
-        for picture in (first, second):
-            picture.unlink()
+    elif damage == "bare":
+        (tmp_path / "flat" / "c").mkdir()
     with refused(words, DataError):
         from_folder(tmp_path / "flat")
