@@ -167,7 +167,8 @@ def experiment(
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
     name: under which its runs are kept; it stays when the module is renamed. Default: the last part
-    of the module's, and the function's. data: from all parameters to the digest of the data that they name.
+    of the module's, and the function's. data: from all parameters to the digest of the data that
+    they name.
     training: the function with which it trains, whose parameters are among its own. The trained
     network is kept: of all experiments with this training, the first with given arguments and seed
     trains, the others look at what it left.
