@@ -25,21 +25,28 @@ def _table() -> pd.DataFrame:
     return table
 
 
-def published(*given: str | None, **filters: str | None) -> pd.DataFrame:
+def published(
+    paper: str | None = None,
+    item: str | None = None,
+    dataset: str | None = None,
+    method: str | None = None,
+    setting: str | None = None,
+    metric: str | None = None,
+    source_kind: str | None = None,
+) -> pd.DataFrame:
     """Rows that agree with every filter given, in the papers' order, as a fresh DataFrame with the
     columns above.
 
-    published("arora2019", item="Table 1", dataset="CIFAR-100"): by name, or in this order paper,
-    item, dataset, method, setting, metric, source_kind. Filters apply from left to right.
+    published("arora2019", item="Table 1", dataset="CIFAR-100"). Filters apply from left to right.
     ValueError, with the closest values, for one that occurs in none of the rows that the filters
-    before it leave, and for the name of none.
+    before it leave.
     """
     rows, so_far = _table(), ""
-    for column, wanted in (dict(zip(_KEYS, given, strict=False)) | filters).items():
+    for column, wanted in zip(
+        _KEYS, (paper, item, dataset, method, setting, metric, source_kind), strict=True
+    ):
         if wanted is None:
             continue
-        if column not in _KEYS:
-            raise ValueError(f"published values have no {column!r}, but {', '.join(_KEYS)}")
         found = rows[rows[column] == wanted]
         if found.empty:
             known = {name.lower(): repr(name) for name in rows[column].unique()}

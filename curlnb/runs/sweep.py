@@ -80,14 +80,16 @@ def sweep(
     if missing := list({job.key: job for job in jobs if found[job.key] is None}.values()):
         _compute(missing, executor, workers)
         found |= {job.key: shown(job) for job in missing}
-    if unseen := [job for job in missing if found[job.key] is None]:
-        if experiment.key(unseen[0].parameters, unseen[0].seed) != unseen[0].key:
+    for job in missing:
+        if found[job.key] is not None:
+            continue
+        if experiment.key(job.parameters, job.seed) != job.key:
             raise SweepError(
-                f"{unseen[0]} changed its own key while it ran: a part of your own writes to a "
-                "list, a counter or another value that the key holds; keep that out of the part"
+                f"{job} changed its own key while it ran: a part of your own writes to a list, a "
+                "counter or another value that the key holds; keep that out of the part"
             )
         raise SweepError(
-            f"a worker finished {unseen[0]}, but not in {store.root}: all must share that folder"
+            f"a worker finished {job}, but not in {store.root}: all must share that folder"
         )
     return pd.DataFrame([_row(job, found[job.key]) for job in jobs])
 

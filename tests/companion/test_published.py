@@ -37,8 +37,6 @@ def test_spreads_are_numbers_and_words_stay_words():
     assert row["printed"] == "1 to 2"
     assert math.isnan(row["value"])
     assert math.isnan(row["spread"])
-    with refused("published values have no 'set', but paper, item"):
-        published(set="DD")
     with refused(r"'1 to 2', not a number"):
         value("robinson2021", item="Section 5.2", dataset="DD")
 
