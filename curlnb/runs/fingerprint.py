@@ -10,7 +10,8 @@ it would be taken for another's.
 What is loaded of the package must be what its source says, or a run is refused: a function, a
 constant or a method may have been replaced at run time, or its file edited after the import. A
 definition's statement is executed once more, among the names that its module holds now, and what it
-gives is compared with what the module holds.
+gives is compared with what the module holds. So no constant may change as it is used: a cache is
+`functools.cache`'s.
 """
 
 import ast
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 from curlnb.runs.files import digest_of_tensors
-from curlnb.runs.source import HERE, Definition, Graph, digest_of, is_ours
+from curlnb.runs.source import HERE, Graph, digest_of, is_ours
 
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis)}
 _UNSEEN = ("globals", "eval", "exec", "__import__")  # built-ins behind which no name can be seen
@@ -44,9 +45,9 @@ LEFT_OUT = {
 }  # fmt: skip
 """Attributes of classes that say nothing of what they compute."""
 _PARTS = (  # of a function, and of what wraps one
-    "__defaults__", "__kwdefaults__", "__wrapped__", "func", "args", "keywords", "fget", "fset",
+    "__code__", "__defaults__", "__kwdefaults__", "__wrapped__", "func", "args", "keywords", "fget",
+    "fset",
 )  # fmt: skip
-_UNKNOWN = object()
 
 
 class IdentityError(ValueError):
@@ -254,78 +255,67 @@ def _attribute(name: str, value: Any, steps: list[dis.Instruction]) -> tuple[str
 
 def check_loaded(graph: Graph) -> None:
     """IdentityError, in one line, for a definition or an import that is not as the source says."""
-    replaced = [(at.module, at.name) for at in graph.texts if not _is_loaded(at)]
-    replaced += [place for place in graph.imports if not _is_imported(*place)]
-    if replaced:
-        raise IdentityError(
-            f"{'.'.join(replaced[0])} is not what its source says: it was replaced at run time, or "
-            "its file was edited after the import. Pass your own part as an argument, "
-            "objective=my_loss for example, or restart the kernel"
-        )
+    for module, name in (*graph.texts, *graph.imports):
+        if not _is_loaded(module, name):
+            raise IdentityError(
+                f"{module}.{name} is not what its source says: it was replaced at run time, or its "
+                "file was edited after the import. Pass your own part as an argument, "
+                "objective=my_loss for example, or restart the kernel"
+            )
 
 
-def _is_loaded(at: Definition) -> bool:
-    module, nodes = sys.modules.get(at.module), HERE.parse(at.module).definitions.get(at.name)
-    if module is None or not nodes:
+def _is_loaded(place: str, name: str) -> bool:
+    module, source = sys.modules.get(place), HERE.parse(place)
+    if module is None:
         return True
-    return _alike(_said(at.name, nodes[-1], module), vars(module).get(at.name))
-
-
-def _is_imported(place: str, local: str) -> bool:
-    """Whether a name that a module imports still is what it imported."""
-    base, attribute = HERE.parse(place).imports[local]
-    module, live = sys.modules.get(base), getattr(sys.modules.get(place), local, _UNKNOWN)
-    said = getattr(module, attribute, live) if attribute else module or live
-    return live is _UNKNOWN or live is said
+    live = getattr(module, name, None)
+    if name in source.definitions:
+        return _alike(_said(module, name), live)
+    full = source.imports.get(name, "")
+    base, _, attribute = full.rpartition(".")
+    return live is getattr(sys.modules.get(base), attribute, sys.modules.get(full, live))
 
 
 @functools.cache
-def _said(name: str, node: ast.stmt, module: types.ModuleType) -> Any:
-    """What a statement gives `name` among the module's names; _UNKNOWN where it needs more, and for
-    a cache, which fills.
-    """
-    scope, body = dict(vars(module)), HERE.parse(module.__name__).tree.body
-    imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
-    tree = ast.Module([*imports, node], [])  # an imported name is called by another instruction
-    run = functools.partial(exec, compile(tree, "<source>", "exec", dont_inherit=True), scope)
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        run()
-        return scope[name]
-    if getattr(node, "value", None) is None or isinstance(node, ast.AugAssign):
-        return _UNKNOWN
-    with contextlib.suppress(Exception):
-        run()
-        if scope[name] not in ({}, [], set()):
-            return scope[name]
-    return _UNKNOWN
+def _said(module: types.ModuleType, name: str) -> Any:
+    """What the source of a module gives to a name, among the names that the module holds now."""
+    source, scope = HERE.parse(module.__name__), dict(vars(module))
+    imports = [each for each in source.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+    # an imported name is called by another instruction
+    tree = ast.Module([*imports, *source.definitions[name]], [])
+    exec(compile(tree, "<source>", "exec", dont_inherit=True), scope)
+    return scope.get(name)
 
 
 def _alike(said: Any, live: Any) -> bool:
-    """Whether two values are equal, functions and classes by their code; True where that cannot be
-    seen.
+    """Whether two values are equal, functions and classes by what they say; True where that cannot
+    be seen.
     """
-    if said is live or said is _UNKNOWN:
+    if said is live:
         return True
     if type(said) is not type(live):
         return False
-    if isinstance(said, type):
-        one, other = ({**vars(each), "bases": each.__bases__} for each in (said, live))
-        left = (one.keys() | other.keys()) - LEFT_OUT
-        return all(_alike(one.get(key), other.get(key)) for key in left)
-    if isinstance(said, dict):
-        return said.keys() == live.keys() and all(_alike(said[key], live[key]) for key in said)
-    if isinstance(said, list | tuple):
-        return len(said) == len(live) and all(map(_alike, said, live))
-    if isinstance(said, types.FunctionType):
-        code, own = said.__code__, live.__code__
-        if code != own and [*code_text(code)] != [*code_text(own)]:
-            return False
-    if parts := [name for name in _PARTS if hasattr(said, name)]:
-        return all(_alike(getattr(said, name), getattr(live, name, None)) for name in parts)
+    if isinstance(said, types.CodeType):
+        return said == live or [*code_text(said)] == [*code_text(live)]
+    if parts := _parts(said):
+        own = _parts(live)
+        return parts.keys() == own.keys() and all(_alike(parts[key], own[key]) for key in parts)
     try:
         return type(said).__eq__ is object.__eq__ or bool(said == live)
     except Exception:  # what has no truth value
         return True
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """What a value consists of; nothing where `==` tells it from others."""
+    if isinstance(value, type):
+        parts = {**vars(value), "bases": value.__bases__}
+        return {key: each for key, each in parts.items() if key not in LEFT_OUT}
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    return {name: getattr(value, name) for name in _PARTS if hasattr(value, name)}
 
 
 def code_text(code: types.CodeType, doc: str | None = None) -> Iterator[str]:

@@ -18,7 +18,7 @@ Nothing is imported. `curlnb.runs.fingerprint` sees to it that what is loaded is
 import ast
 import hashlib
 import re
-from dataclasses import dataclass, field
+import symtable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,8 @@ KEEPERS = re.compile(
 )
 _CHECK = re.compile(r"_?(check|require)(_\w+)?")
 _SKIPPED = {"type_comment", "type_params", "kind", "annotation", "returns"}
-_CHOICES = (f"{PACKAGE}.choices", "Choices")
+_CHOICES = f"{PACKAGE}.choices.Choices"
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-_NAMED = _FUNCTIONS | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
 
 
 class Definition(NamedTuple):
@@ -42,12 +40,23 @@ class Definition(NamedTuple):
     name: str
 
 
-@dataclass
 class Module:
-    tree: ast.Module
-    definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name -> (module, of)
-    statements: list[ast.stmt] = field(default_factory=list)
+    """What the statements of a module define and import, and those that do neither."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.definitions: dict[str, list[ast.stmt]] = {}
+        self.imports: dict[str, str] = {}  # to full names
+        self.statements: list[ast.stmt] = []
+        for node in tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imports |= imported(node)
+            elif names := defined(node):
+                for name in names:
+                    self.definitions.setdefault(name, []).append(node)
+            elif not _only_words(node):
+                self.statements.append(node)
+        self.definitions.pop("__all__", None)
 
 
 class Graph(NamedTuple):
@@ -88,30 +97,17 @@ class Source:
 
     def parse(self, module: str) -> Module:
         if module not in self.modules:
-            self.modules[module] = self._parse(module)
+            path = self.path(module)
+            self.modules[module] = Module(ast.parse(path.read_bytes() if path else ""))
         return self.modules[module]
-
-    def _parse(self, module: str) -> Module:
-        path = self.path(module)
-        parsed = Module(ast.parse(path.read_bytes() if path else ""))
-        for node in parsed.tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                parsed.imports |= imported(node)
-            elif names := defined(node):
-                for name in names:
-                    parsed.definitions.setdefault(name, []).append(node)
-            elif not _only_words(node):
-                parsed.statements.append(node)
-        parsed.definitions.pop("__all__", None)
-        return parsed
 
     def resolved(self, module: str, name: str) -> Definition:
         """Where `name` of `module` is defined, through all modules that only pass it on."""
         source = self.parse(module)
-        if name not in source.definitions and name in source.imports:
-            base, attribute = source.imports[name]
-            if attribute is not None and is_ours(base) and not self.path(f"{base}.{attribute}"):
-                return self.resolved(base, attribute)
+        full = source.imports.get(name, "")
+        if name not in source.definitions and is_ours(full) and not self.path(full):
+            base, _, attribute = full.rpartition(".")
+            return self.resolved(base, attribute)
         return Definition(module, name)
 
     def graph(self, start: Definition, chosen: frozenset[str] | None = None) -> Graph:
@@ -142,12 +138,12 @@ class Source:
 HERE = Source(Path(__file__).resolve().parent.parent)
 
 
-def imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str | None]]:
-    """The names that a statement imports; none is relative (TID252 of ruff)."""
-    if isinstance(node, ast.Import):
-        whole = {a.asname or a.name.split(".")[0]: a for a in node.names}
-        return {n: (a.name if a.asname else n, None) for n, a in whole.items()}
-    return {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+def imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    """The names that a statement imports, and their full ones; none is relative (TID252 of ruff)."""
+    if isinstance(node, ast.ImportFrom):
+        return {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    roots = [(alias, alias.name.split(".")[0]) for alias in node.names]
+    return {a.asname or root: a.name if a.asname else root for a, root in roots}
 
 
 def defined(node: ast.stmt) -> list[str]:
@@ -182,127 +178,111 @@ class Reader:
         self.imports: set[str] = set()
         self.chooses = False  # whether it depends on what is chosen
         nodes = self.module.definitions.get(at.name, []) if at.name else self.module.statements
-        self.text = self.dump(nodes, frozenset())
+        self.globals = global_names(nodes)
+        self.text = self.dump(nodes)
         if at.name and self.module.statements:
             self.references.append(Definition(at.module, ""))
 
-    def dump(self, node: object, local: frozenset[str]) -> str:
+    def dump(self, node: object) -> str:
         """A syntax tree as text, without positions, alike in every supported Python version."""
         if isinstance(node, list):
             if node and isinstance(node[-1], ast.Raise):  # all of the block makes the error
                 node = node[-1:]
             kept = [each for each in node if not (isinstance(each, ast.Expr) and self.checks(each))]
-            return "[" + ",".join(self.dump(each, local) for each in kept) + "]"
+            return "[" + ",".join(map(self.dump, kept)) + "]"
         if not isinstance(node, ast.AST):
             return repr(node)
         if isinstance(node, ast.Name | ast.Attribute):
-            if (meant := self.meant(node, local)) is not None:
+            if (meant := self.meant(node)) is not None:
                 return meant
         elif isinstance(node, ast.Raise):
             return "Raise()"
         elif isinstance(node, ast.Assert):
-            return f"Assert({self.dump(node.test, local)})"
-        elif isinstance(node, _FUNCTIONS | ast.Lambda):
-            return self.function(node, local)
+            return f"Assert({self.dump(node.test)})"
+        elif isinstance(node, ast.Lambda):
+            return f"lambda({self.dump(node.args)},{self.dump(node.body)})"
+        elif isinstance(node, _FUNCTIONS):
+            parts = [self.dump(node.args)]
+            parts += [self.dump(each) for each in node.decorator_list if not self.keeps(each)]
+            parts.append(self.dump(_without_docstring(node)))
+            return f"def{self.own_name(node)}({','.join(parts)})"
         elif isinstance(node, ast.ClassDef):
-            inner = local | {name for child in node.body for name in defined(child)}
-            parts = [
-                self.dump([child], local if isinstance(child, _FUNCTIONS) else inner)
-                for child in _without_docstring(node)
-            ]
-            return f"class{self.own_name(node)}({self.fields(node, local, 'name', 'body')},{parts})"
+            parts = [self.dump([child]) for child in _without_docstring(node)]
+            return f"class{self.own_name(node)}({self.fields(node, 'name', 'body')},{parts})"
         elif isinstance(node, ast.Call) and self.origin(node.func) == _CHOICES:
-            return self.choices(node, local)
-        elif isinstance(node, _COMPREHENSIONS):
-            targets = [name for each in node.generators for name in ast.walk(each.target)]
-            local = local | {name.id for name in targets if isinstance(name, ast.Name)}
+            return self.choices(node)
         elif isinstance(node, ast.Import | ast.ImportFrom):  # inside a function
-            for base, attribute in imported(node).values():
-                self.external(base, attribute, [])
-        elif isinstance(node, ast.Assign) and not local and len(defined(node)) == 1:
-            return f"Assign({self.dump(node.value, local)})"
-        return f"{type(node).__name__}({self.fields(node, local)})"
+            for full in imported(node).values():
+                self.external(full)
+        elif isinstance(node, ast.Assign) and not node.col_offset and len(defined(node)) == 1:
+            return f"Assign({self.dump(node.value)})"  # a constant, whose name does not count
+        return f"{type(node).__name__}({self.fields(node)})"
 
-    def fields(self, node: ast.AST, local: frozenset[str], *but: str) -> str:
+    def fields(self, node: ast.AST, *but: str) -> str:
         values = {n: v for n, v in ast.iter_fields(node) if n not in _SKIPPED and n not in but}
-        return ",".join(
-            f"{n}={self.dump(v, local)}" for n, v in values.items() if v not in (None, [])
-        )
-
-    def function(self, node: _FUNCTIONS | ast.Lambda, local: frozenset[str]) -> str:  # type: ignore[valid-type]
-        given = node.args
-        named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        inner = local | {argument.arg for argument in named if argument} | bound(node)
-        parts = [self.dump(given, local)]
-        if isinstance(node, ast.Lambda):
-            return f"lambda({parts[0]},{self.dump(node.body, inner)})"
-        parts += [self.dump(each, local) for each in node.decorator_list if not self.keeps(each)]
-        parts.append(self.dump(_without_docstring(node), inner))
-        return f"def{self.own_name(node)}({','.join(parts)})"
+        return ",".join(f"{n}={self.dump(v)}" for n, v in values.items() if v not in (None, []))
 
     def own_name(self, node: Any) -> str:
         """A name inside a definition counts, as an attribute or a local; its own does not."""
         return "" if node.name == self.at.name else f" {node.name}"
 
-    def origin(self, node: ast.expr | None) -> tuple[str, str | None]:
-        """The module and the name that an expression imports, if it is an imported name."""
-        return self.module.imports.get(getattr(node, "id", ""), ("", None))
+    def origin(self, node: ast.expr) -> str:
+        """The full name of what an expression imports, if it is an imported name."""
+        return self.module.imports.get(getattr(node, "id", ""), "")
 
-    def choices(self, call: ast.Call, local: frozenset[str]) -> str:
+    def choices(self, call: ast.Call) -> str:
         """The entries of a table that the run names."""
         self.chooses = True
         table: Any = call.args[-1]
-        entries = {k.value: v for k, v in zip(table.keys, table.values, strict=True)}
         picked = [
-            f"{name!s}={self.dump(entries[name], local)}"
-            for name in entries
-            if self.chosen is None or name in self.chosen
+            f"{key.value}={self.dump(value)}"
+            for key, value in zip(table.keys, table.values, strict=True)
+            if self.chosen is None or key.value in self.chosen
         ]
         return f"choices({','.join(sorted(picked))})"
 
     def keeps(self, decorator: ast.expr) -> bool:
         """Whether a decorator is one of the store's, whose arguments tell how a run is kept."""
-        return bool(KEEPERS.fullmatch(self.origin(getattr(decorator, "func", decorator))[0]))
+        module, _, _ = self.origin(getattr(decorator, "func", decorator)).rpartition(".")
+        return bool(KEEPERS.fullmatch(module))
 
     def checks(self, node: ast.Expr) -> bool:
         """Whether a statement only checks: it can stop a run and cannot change a number."""
         called = node.value.func if isinstance(node.value, ast.Call) else None
         return bool(_CHECK.fullmatch(getattr(called, "id", "") or getattr(called, "attr", "")))
 
-    def meant(self, node: ast.expr, local: frozenset[str]) -> str | None:
+    def meant(self, node: ast.expr) -> str | None:
         """The text of a name, or a chain of attributes, that means something outside of the
         definition; None for a local or a built-in.
         """
-        chain: list[str] = []
+        after = ""
         while isinstance(node, ast.Attribute):
-            chain.insert(0, node.attr)
+            after = f".{node.attr}{after}"
             node = node.value
-        if not isinstance(node, ast.Name) or node.id in local:
+        if not isinstance(node, ast.Name) or node.id not in self.globals:
             return None
         if node.id in self.module.definitions:
-            return self.refer(self.at.module, node.id) + "".join(f".{a}" for a in chain)
+            return self.refer(self.at.module, node.id) + after
         if node.id not in self.module.imports:
             return None
         self.imports.add(node.id)
-        module, name = self.module.imports[node.id]
-        while chain and self.source.path(whole := f"{module}.{name}" if name else module):
-            module, name = whole, chain.pop(0)
-        return self.external(module, name, chain)
+        return self.external(self.module.imports[node.id] + after)
 
-    def external(self, module: str, name: str | None, chain: list[str]) -> str:
-        """The text of another module's `name`: a reference if the package's, else its full name."""
-        after = "".join(f".{attribute}" for attribute in chain)
-        if KEEPERS.fullmatch(module) or KEEPERS.fullmatch(f"{module}.{name}"):
-            return f"kept:{name}{after}"
-        if not is_ours(module):
-            return f"{module}.{name}{after}" if name else f"{module}{after}"
-        whole = module if name is None else f"{module}.{name}"
-        if self.source.path(whole):  # a module used as a value counts whole
-            return "whole" + "".join(
-                self.refer(whole, n) for n in self.source.parse(whole).definitions
-            )
-        assert name is not None
-        return self.refer(module, name) + after
+    def external(self, full: str) -> str:
+        """The text of a name that is imported: a reference if the package's, else its full name."""
+        if not is_ours(full):
+            return full
+        steps = full.split(".")
+        size = len(steps)
+        while not self.source.path(".".join(steps[:size])):
+            size -= 1
+        module, names = ".".join(steps[:size]), steps[size:]
+        if KEEPERS.fullmatch(module):
+            return f"kept:{'.'.join(names or steps[-1:])}"
+        if not names:  # a module used as a value counts whole
+            parts = self.source.parse(module).definitions
+            return "whole" + "".join(self.refer(module, name) for name in parts)
+        return ".".join([self.refer(module, names[0]), *names[1:]])
 
     def refer(self, module: str, name: str) -> str:
         target = self.source.resolved(module, name)
@@ -316,23 +296,18 @@ def _without_docstring(node: Any) -> list[ast.stmt]:
     return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
 
 
-def bound(function: _FUNCTIONS | ast.Lambda) -> set[str]:
-    """Names that a function's body makes local: assigned, imported, caught, matched or defined
-    there; none is declared global (PLW0603 of ruff).
+def global_names(nodes: list[ast.stmt]) -> set[str]:
+    """Names that mean a module's definition, its import or a built-in somewhere in statements at a
+    module's top, those that they define themselves among them.
+
+    They hold for all of the statements: which scopes there are differs between Python versions.
+    Annotations, which do not count, are taken as text, which has no names in any of them.
     """
-    bound: set[str | None] = set()
-    waiting = function.body if isinstance(function.body, list) else [function.body]
-    nodes: list[tuple[ast.AST, bool]] = [(node, False) for node in waiting]
-    for node, nested in nodes:  # nested: within a comprehension, whose names are its own
-        if isinstance(node, ast.NamedExpr):
-            bound.add(node.target.id)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and not nested:
-            bound.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {*imported(node)}
-        elif isinstance(node, _NAMED):
-            bound.add(node.name)
-        if not isinstance(node, _FUNCTIONS | ast.ClassDef | ast.Lambda):
-            nested = nested or isinstance(node, _COMPREHENSIONS)
-            nodes += [(child, nested) for child in ast.iter_child_nodes(node)]
-    return {name for name in bound if name}
+    source = f"from __future__ import annotations\n{ast.unparse(ast.Module(nodes, []))}"
+    tables = [symtable.symtable(source, "<source>", "exec")]
+    for table in tables:  # grows: scopes within scopes
+        tables += table.get_children()
+    # what a module binds is both; from Python 3.12 on its comprehensions' variables are among it
+    symbols = (symbol for table in tables for symbol in table.get_symbols())
+    found = {each.get_name() for each in symbols if each.is_global() and not each.is_local()}
+    return found.union(*map(defined, nodes))

@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 import shutil
+import symtable
 import sys
 import threading
 from pathlib import Path
@@ -21,7 +22,7 @@ from curlnb.losses import estimate
 from curlnb.models import encoders
 from curlnb.runs import fingerprint
 from curlnb.runs.fingerprint import IdentityError, follow
-from curlnb.runs.source import HERE, Definition, Source
+from curlnb.runs.source import HERE, Definition, Source, global_names
 
 # --- the package's own code, read from a copy of its source ---------------------------------------
 
@@ -112,6 +113,57 @@ def test_words_do_not_count_and_a_constant_does(package, before):
     assert digests(package) == before
     assert rewrite(package, "-1e20", "-1e19") == 1
     assert digests(package)[0] != before[0]
+
+
+SCOPES = """
+@mark
+def fit(loss: given, *, rate: given = start) -> given:
+    steps: given = [rate * step for step in range(9)]
+    def inner():
+        return [loss(each, steps) + other for each in steps]
+    return inner, lambda more: fit(more)
+TABLE = [row for row in rows]
+class Own(Base):
+    size: given = 1
+    sizes = [one for one in many]
+    def area(self):
+        return size
+"""
+
+
+def test_names_mean_the_same_in_every_python_version():
+    """Symbol tables differ between versions: from 3.12 on a comprehension is part of what it stands
+    in, from 3.14 on annotations have a scope of their own.
+    """
+    own = {"fit", "TABLE", "Own"}
+    used = {"mark", "start", "range", "other", "rows", "Base", "many", "size"}
+    assert global_names(ast.parse(SCOPES).body) == own | used
+
+
+def test_no_definition_of_a_run_has_a_module_s_name_for_a_local_as_well():
+    """Such a local would count as what the module holds under its name."""
+    places = {
+        place
+        for experiment in all_experiments()
+        for place in HERE.graph(
+            Definition(experiment.function.__module__, experiment.function.__name__)
+        ).texts
+    }
+    assert len(places) > 300
+    for place in places:
+        module = HERE.parse(place.module)
+        nodes = module.definitions.get(place.name, [])
+        known = (module.definitions.keys() | module.imports.keys()) & global_names(nodes)
+        _, *inner = scopes(symtable.symtable(ast.unparse(ast.Module(nodes, [])), "", "exec"))
+        symbols = [symbol for table in inner for symbol in table.get_symbols()]
+        bound = {each.get_name() for each in symbols if each.is_local() and not each.is_namespace()}
+        assert not known & bound, place
+
+
+def scopes(table):
+    yield table
+    for child in table.get_children():
+        yield from scopes(child)
 
 
 # --- a notebook's code, in a real kernel ----------------------------------------------------------
