@@ -13,6 +13,8 @@ from curlnb.runs import environment
 TEXT = (environment.home() / "docs" / "howto.md").read_text()
 TASKS = dict(re.findall(r"^## (\d+\. [^\n]+)\n.*?```python\n(.*?)```", TEXT, re.M | re.S))
 
+SETTINGS = re.findall(r"`(notebooks/\w+\.toml)`.*?```toml\n(.*?)```", TEXT, re.S)
+
 
 def test_there_is_a_snippet_a_task():
     assert len(TASKS) == len(re.findall(r"^## ", TEXT, re.M)) == TEXT.count("```python") == 10
@@ -22,10 +24,15 @@ def test_there_is_a_snippet_a_task():
 def test_a_snippet_runs(task, tmp_path, monkeypatch):
     dry = {
         "CURLNB_DRY": "1",
-        "CURLNB_RESULTS": str(tmp_path),
+        "CURLNB_HOME": str(tmp_path),  # with the files of settings that the page shows
+        "CURLNB_RESULTS": str(tmp_path / "results"),
         "MPLBACKEND": "agg",
         "CURLNB_DEVICE": "cpu",
     }
+    (tmp_path / "data").symlink_to(environment.home() / "data")
+    (tmp_path / "notebooks").mkdir()
+    for name, text in SETTINGS:
+        (tmp_path / name).write_text(text)
     for name, value in dry.items():
         monkeypatch.setenv(name, value)
     try:

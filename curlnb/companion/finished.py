@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from curlnb.companion import ledger, notebooks, profiles
+from curlnb.companion import ledger, notebooks
 from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
 
@@ -74,7 +74,7 @@ def inputs_of(path: Path, profile: str, change: Mapping[str, Any] = {}) -> str:
     around = [home / "requirements.lock", *(home / "data").glob("*.json")]
     for folder in (PACKAGE, *(reference / name for name in shown)):
         around += [f for f in folder.rglob("*") if f.suffix in (".csv", ".html", ".py", ".toml")]
-    known = [_digest_of(file) for file in (profiles.file_of(path), *sorted(around))]
+    known = [_digest_of(file) for file in (path.with_suffix(".toml"), *sorted(around))]
     machine = [provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", "")]
     text = json.dumps([cells, known, machine, profile, dict(change)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

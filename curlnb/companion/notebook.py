@@ -3,20 +3,17 @@ its compute.
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from IPython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from curlnb.companion import formatting, notebooks
+from curlnb.companion import formatting, notebooks, profiles
 from curlnb.companion import ledger as ledgers
-from curlnb.companion import profiles as files_of_settings
 from curlnb.companion.exercises import check as check
 from curlnb.companion.exercises import grade as grade
 from curlnb.data import datasets
@@ -34,17 +31,9 @@ class Settings:
     `results` folder.
     """
 
-    def __init__(
-        self, notebook: str, profile: str, values: dict[str, Any], shown: int | None = None
-    ) -> None:
-        self.notebook, self.profile, self.values, self.shown = notebook, profile, values, shown
+    def __init__(self, notebook: str, profile: str, values: dict[str, Any]) -> None:
+        self.notebook, self.profile, self.values = notebook, profile, values
         self.results: Path = environment.results_root() / profile
-        if copy := _copy_of(notebook):
-            self.results = self.results / "copies" / copy
-            print(
-                f"{copy} is a copy of {notebook}: it has the settings of that notebook, and keeps "
-                f"its tables, figures and verdicts apart, in {self.results}."
-            )
         self.store: Store = default_store(profile)
 
     @property
@@ -102,60 +91,31 @@ class Settings:
                 )
 
     def __repr__(self) -> str:
-        shown = [f"{name} = {value}" for name, value in self.values.items()][: self.shown]
+        shown = [f"{name} = {value}" for name, value in self.values.items()][:SHOWN]
         if more := len(self.values) - len(shown):
             shown.append(f"and {more} more in {Path(self.notebook).name}.toml")
         return f"{self.profile}: " + ", ".join(shown)
 
 
-def _copy_of(notebook: str) -> str:
-    """The name of the file at work where it is another one than `notebook`; else the empty string,
-    also where nothing says which file it is.
-    """
-    if known := environment.notebook_name():  # `make reproduce`
-        return "" if known == notebook else known.rpartition("/")[2]
-    shell = get_ipython()
-    of_an_editor = shell.user_ns.get("__vsc_ipynb_file__", "") if shell else ""  # VS Code
-    path = Path(os.environ.get("JPY_SESSION_NAME") or of_an_editor)  # JupyterLab
-    found, expected = path.stem, notebook.rpartition("/")[2]
-    with contextlib.suppress(ValueError):  # a student edition's place is another one
-        found, expected = notebooks.name_of(path), notebook
-    return "" if path.suffix != ".ipynb" or found == expected else path.stem
-
-
-def settings(
-    notebook: str,
-    profile: str,
-    change: Mapping[str, Any] = {},
-    *,
-    dry: Mapping[str, Any] = {},
-    **profiles: dict[str, Any],
-) -> Settings:
+def settings(notebook: str, profile: str, change: Mapping[str, Any] = {}) -> Settings:
     """The settings of `profile`, from the file beside the notebook, and the plots' style set.
 
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it
     saves is filed under it. change: settings to use in place of the profile's. In a dry run
     (CURLNB_DRY=1), which only shows that the code runs, those of the table [dry] come before both.
-    ValueError for an unknown profile, a setting that one profile lacks, and one of `change` that
-    they do not have, with the names that there are.
-
-    A notebook without such a file gives its settings here: quick=dict(...), gpu=dict(...),
-    paper=dict(...), perhaps night=dict(...), all with the same names, and dry=dict(...).
+    ValueError for a file that is missing or damaged, an unknown profile, a setting that one profile
+    lacks, and one of `change` that they do not have, with the names that there are.
     """
     check_environment()
     keep_memory()
-    if in_cell := bool(profiles):
-        files_of_settings.check(profiles)
-    else:
-        file = environment.home() / "notebooks" / f"{notebook}.toml"
-        profiles, dry = files_of_settings.read(file)
-    if profile not in profiles:
-        raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(profiles)}")
-    values = files_of_settings.changed(profiles[profile], change)
+    known, dry = profiles.read(environment.home() / "notebooks" / f"{notebook}.toml")
+    if profile not in known:
+        raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(known)}")
+    values = profiles.changed(known[profile], change)
     plt.style.use(["default", STYLE])  # whatever the reader's matplotlibrc says
     if environment.dry():
         values |= dry
-    return Settings(notebook, profile, values, None if in_cell else SHOWN)
+    return Settings(notebook, profile, values)
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -9,7 +9,6 @@ Property Inspector, Advanced Tools):
     {"last": true}      it reads the ledger, and so comes after all others
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -86,10 +85,9 @@ def sources(path: Path, kind: str = "code") -> list[str]:
 
 
 def title_of(path: Path) -> str:
-    """A notebook's first heading; its name where it has none, or cannot be read."""
-    with contextlib.suppress(ValueError, OSError, IndexError):
-        return sources(path, "markdown")[0].splitlines()[0].lstrip("# ")
-    return name_of(path)
+    """A notebook's first heading; its name where it has none."""
+    lines = "\n".join(sources(path, "markdown")).splitlines()
+    return lines[0].lstrip("# ") if lines else name_of(path)
 
 
 def needs(path: Path) -> Needs:
@@ -103,16 +101,11 @@ def needs(path: Path) -> Needs:
 def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
     """Those that have settings for the profile: all have quick, gpu and paper, some have night.
 
-    One without a file of settings takes part in all. One whose settings cannot be read counts as
-    having them: what is wrong with it is said when its turn comes. How many are left out is
-    printed. ValueError where none has settings for it.
+    How many are left out is printed. ValueError where none has settings for it, or one's settings
+    cannot be read.
     """
-    every, kept = [*paths], []
-    for path in every:
-        with contextlib.suppress(ValueError, OSError):
-            if (found := settings_of(path)) and profile not in found:
-                continue
-        kept.append(path)
+    every = [*paths]
+    kept = [path for path in every if profile in settings_of(path)]
     if not kept:
         names = ", ".join(map(name_of, every))
         raise ValueError(f"none of {names} has settings for the profile {profile}")
@@ -123,8 +116,10 @@ def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
 
 
 def settings_of(path: Path) -> dict[str, dict[str, Any]]:
-    """A notebook's settings by profile, from the file beside it; none where there is no file."""
-    file = profiles.file_of(path)
+    """A notebook's settings by profile, from the file beside it; none where there is no file: it is
+    no page of the companion.
+    """
+    file = path.with_suffix(".toml")
     return profiles.read(file)[0] if file.exists() else {}
 
 

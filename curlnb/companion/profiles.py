@@ -26,11 +26,6 @@ DRY = "dry"
 Values = dict[str, Any]
 
 
-def file_of(notebook: Path) -> Path:
-    """Where the settings of the notebook at a path are, if they are in a file."""
-    return notebook.with_suffix(".toml")
-
-
 def read(file: Path) -> tuple[dict[str, Values], Values]:
     """The settings by profile, and those of a dry run. ValueError, with the file, for one that is
     missing or damaged, and a setting that one profile lacks.
@@ -41,20 +36,15 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
         tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
         dry = tables.pop(DRY, {})
         profiles = {name: own | shared for name, own in tables.items()}
-        check(profiles)
+        every = {name for values in profiles.values() for name in values}
+        for profile, values in profiles.items():
+            if lacking := every - set(values):
+                raise ValueError(
+                    f"profile {profile!r} lacks the setting {min(lacking)!r} that another has"
+                )
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return profiles, dry
-
-
-def check(profiles: Mapping[str, Values]) -> None:
-    """ValueError for a setting that one profile lacks."""
-    every = {name for values in profiles.values() for name in values}
-    for profile, values in profiles.items():
-        if lacking := every - set(values):
-            raise ValueError(
-                f"profile {profile!r} lacks the setting {min(lacking)!r} that another profile has"
-            )
 
 
 def changed(values: Values, change: Mapping[str, Any]) -> Values:
@@ -62,8 +52,7 @@ def changed(values: Values, change: Mapping[str, Any]) -> Values:
     one that is not among them.
     """
     if unknown := [name for name in change if name not in values]:
-        known = ", ".join(values) or "none is in a file"
-        raise ValueError(f"there is no setting {unknown[0]!r} to change: {known}")
+        raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
     return values | dict(change)
 
 

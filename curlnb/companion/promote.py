@@ -96,9 +96,8 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
             about = before | {"judged": before.get("judged", {}) | own}
             seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
         settings = {
-            name_of(path): notebooks.digest_of_settings(values[profile])
+            name_of(path): notebooks.digest_of_settings(notebooks.settings_of(path)[profile])
             for path in books
-            if (values := notebooks.settings_of(path))
         }
         about |= {"notebook_seconds": seconds, "settings": settings}
         others = [name for name in map(name_of, candidates) if name not in names]

@@ -62,7 +62,7 @@ def reproduce(
     """
     paths = notebooks.with_profile(notebooks.find(selected), profile)
     for path in paths if change else ():
-        profiles.changed(notebooks.settings_of(path).get(profile, {}), change)
+        profiles.changed(notebooks.settings_of(path)[profile], change)
     results = environment.results_root() / profile
     with alone_in(results), tempfile.TemporaryDirectory() as scratch:
         status = ledger.unless_damaged(files.read_json, results / "status.json", {})
@@ -138,26 +138,19 @@ class _Reproduction:
         states = {name: self.status[name] for name in map(name_of, paths)}
         failed = {name: state for name, state in states.items() if state["state"] != "done"}
         for name, state in failed.items():
-            log = f" (log: {self.results / state['log']})" if state["log"] else ""
-            print(f"FAILED {name}: {state['error']}{log}")
+            print(f"FAILED {name}: {state['error']} (log: {self.results / state['log']})")
         return len(failed)
 
     def unfinished(self, paths: list[Path]) -> tuple[dict[Path, notebooks.Needs], list[Path]]:
-        """The notebooks to run, with their needs, and those that are finished. One that cannot be
-        read is noted as failed.
-        """
+        """The notebooks to run, with their needs, and those that are finished."""
         todo: dict[Path, notebooks.Needs] = {}
         finished: dict[Path, notebooks.Needs] = {}
         judged = ledger.read_all(self.results)["notebook"].value_counts()
         for path in paths:
             name = name_of(path)
             before = self.status.get(name, {})
-            try:
-                needs = notebooks.needs(path)
-                self.inputs[name] = inputs_of(path, self.profile, self.change)
-            except (ValueError, OSError) as error:  # the others can run
-                self.status[name] = {"state": "failed", "error": printable(error), "log": ""}
-                continue
+            needs = notebooks.needs(path)
+            self.inputs[name] = inputs_of(path, self.profile, self.change)
             wanted = {"state": "done", "adopted": False, "inputs": self.inputs[name]}
             wanted |= {"judged": judged.get(name, 0)}
             same = wanted.items() <= before.items() and not self.adopt

@@ -41,8 +41,8 @@ def runs_table(*profiles: str) -> pd.DataFrame:
 
 
 def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
-    about = {name: record[name] for name in ABOUT if name in record}
-    machine = {name: record["machine"].get(name, "") for name in ("cpu", "gpu", "torch")}
+    known = {"profile": profile} | record | record["machine"]
+    about = {name: known[name] for name in ABOUT}
     parameters = {
         name: "|".join(map(str, value)) if isinstance(value, list) else value
         for name, value in record["parameters"].items()
@@ -52,7 +52,7 @@ def _row(profile: str, record: dict[str, Any]) -> dict[str, Any]:
         for name, value in record["metrics"].items()
         if not isinstance(value, list)
     }
-    return {"profile": profile, **about, **machine, **parameters, **metrics}
+    return about | parameters | metrics
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def test_a_selection_that_leaves_two_rows_of_a_seed_or_misspells_a_column_is_ref
 def test_a_data_set_has_its_own_settings_before_those_around_it():
     sets = {"cifar10": {}, "stl10": dict(epochs=200, prior=0.1)}
     values = dict(epochs=20, text_batch=64, shown=10, datasets=sets)
-    settings = notebook.settings("x", "quick", quick=values)
+    settings = notebook.Settings("x", "quick", values)
     of = settings.of("stl10")
     assert (of.dataset, of.epochs, of.prior, settings.epochs) == ("stl10", 200, 0.1, 20)
     assert settings.of("cifar10").take("dataset epochs") == dict(dataset="cifar10", epochs=20)

@@ -76,7 +76,7 @@ def book(tmp_path, monkeypatch):
     """The ledger of a notebook at quick, in a folder of its own, without committed references."""
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
-    return notebook.ledger(notebook.settings(NOTEBOOK, "quick", quick={}))
+    return notebook.ledger(notebook.Settings(NOTEBOOK, "quick", {}))
 
 
 def committed(book, profile, *given, **measured):
@@ -628,7 +628,7 @@ def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidenc
     about = book.results.parent / "reference" / "quick" / "provenance.json"
     about.write_text(json.dumps({"settings": {NOTEBOOK: digest}}))
     for worlds, profile, best in ((2000, "quick", "fails"), (3, "quick, changed", "holds")):
-        settings = notebook.settings(NOTEBOOK, "quick", quick=dict(worlds=worlds))
+        settings = notebook.Settings(NOTEBOOK, "quick", dict(worlds=worlds))
         mine = notebook.ledger(settings)
         mine.judge("arora2019/lemma4.3", exact="fails", value=1.1)
         assert ("at quick: holds" in str(mine.show())) == (worlds == 3)

@@ -10,7 +10,6 @@ from formulas import refused
 
 from curlnb.companion import formatting, notebook, notebooks, plots, profiles
 from curlnb.companion.exercises import is_stub
-from curlnb.companion.ledger import read_all
 
 FILE = """
 batch = 256
@@ -64,33 +63,15 @@ def test_a_file_in_which_a_profile_lacks_a_setting_is_named(page):
         profiles.read(page)
 
 
-def test_a_notebooks_settings_are_read_without_executing_it(page):
-    path = page.with_suffix(".ipynb")
+def test_a_notebook_without_a_file_of_settings_is_left_out(page, capsys):
+    path, other = page.with_suffix(".ipynb"), page.with_name("y.ipynb")
     assert notebooks.settings_of(path)["gpu"]["epochs"] == 20
-    page.unlink()
-    assert notebooks.settings_of(path) == {}
-    assert notebooks.with_profile([path], "paper") == [path], "it takes part in all"
-
-
-def test_a_copy_keeps_what_it_makes_apart(page, monkeypatch, capsys):
-    """A notebook that was duplicated in JupyterLab, under another name or in another folder."""
-    folder, results = page.parent, page.parent.parent / "results" / "quick"
-    for file, place in {
-        folder / "x.ipynb": results,
-        folder / "x-Copy1.ipynb": results / "copies" / "x-Copy1",
-        folder / "mine" / "x.ipynb": results / "copies" / "x",
-        folder.parent / "assignments" / "x.ipynb": results,  # of a course
-        folder / "a-session-without-a-file": results,
-    }.items():
-        monkeypatch.setenv("JPY_SESSION_NAME", str(file))
-        assert notebook.settings("x", "quick").results == place
-        said = capsys.readouterr().out
-        assert said.startswith(f"{file.stem} is a copy of x: ") == (place != results)
-        assert said.count("\n") == (place != results)
-    monkeypatch.setenv("CURLNB_NOTEBOOK", "x-Copy1")  # by `make reproduce`
-    ledger = notebook.ledger(notebook.settings("x", "quick"))
-    ledger.judge("mine/x", exact="holds", value=1.0, claim="x")
-    assert read_all(results).empty
+    assert notebooks.with_profile([path, other], "gpu") == [path]
+    assert "1 of 2 notebooks have settings for gpu" in capsys.readouterr().out
+    with refused("none of y has settings for the profile gpu"):
+        notebooks.with_profile([other], "gpu")
+    with refused("y.toml"):
+        notebook.settings("y", "gpu")
 
 
 def test_a_change_is_typed_as_yaml():

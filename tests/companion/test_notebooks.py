@@ -329,7 +329,7 @@ def test_the_first_notebooks_headlines_are_what_the_ledger_says():
 
 def test_a_saved_table_keeps_the_names_of_its_rows_and_no_bare_count(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
-    settings = notebook.settings("x", "quick", quick={})
+    settings = notebook.Settings("x", "quick", {})
     table = pd.DataFrame({"kNN": [30.0, 36.0]}, index=["untrained", "hard"])
     for name, saved, head in (
         ("named", table, ",kNN"),
@@ -347,7 +347,7 @@ def test_a_table_stands_behind_the_nights_where_that_is_better_evidence(tmp_path
     table = pd.Series({"hard": 1.5}, name="gain").rename_axis("arm").to_frame()
 
     def tables_at(profile):
-        found = notebook.beside(notebook.settings("x", profile, **{profile: {}}), table, "gains")
+        found = notebook.beside(notebook.Settings("x", profile, {}), table, "gains")
         assert (tmp_path / profile / "tables" / "x-gains.csv").read_text() == "arm,gain\nhard,1.5\n"
         assert found[profile].to_dict("records") == [{"arm": "hard", "gain": 1.5}]
         return {name: list(each) for name, each in found.items()}
@@ -360,13 +360,12 @@ def test_a_table_stands_behind_the_nights_where_that_is_better_evidence(tmp_path
     for profile in ("night", "gpu"):
         assert tables_at(profile) == {profile: columns}
     with refused("rename_axis"):
-        notebook.beside(notebook.settings("x", "quick", quick={}), table.rename_axis(None), "gains")
+        notebook.beside(notebook.Settings("x", "quick", {}), table.rename_axis(None), "gains")
 
 
 def test_a_value_that_a_claim_needs_is_asked_for_before_the_training():
-    settings = notebook.settings(
-        "x", "quick", quick=dict(beta=[0, 1, 2], panels={"stl10": {}}, annealed=[6.0])
-    )
+    values = dict(beta=[0, 1, 2], panels={"stl10": {}}, annealed=[6.0])
+    settings = notebook.Settings("x", "quick", values)
     settings.require(beta=[1.0, 2], panels=["stl10"])
     with refused(r"the setting annealed = \[6.0\] of profile 'quick' lacks 2, which a claim"):
         settings.require(annealed=[max(settings.beta)])

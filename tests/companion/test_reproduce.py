@@ -52,6 +52,7 @@ def write_notebook(
         cells.append(nbformat.v4.new_code_cell(text))
     cells[1].metadata["tags"] = ["parameters"]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"curlnb": needs}), path)
+    path.with_suffix(".toml").write_text("[quick]\n")
 
 
 class Checkout:
@@ -72,9 +73,9 @@ class Checkout:
         """A notebook with some runs, and its settings; returns its code."""
         self.notebooks.mkdir(exist_ok=True)
         settings = f"seeds = {seeds}\npause = {pause}\nworkers = {workers}\n"
-        (self.notebooks / f"{name}.toml").write_text(f"[quick]\n{settings}[gpu]\n{settings}")
         code = NOTEBOOK.replace("NAME", name)
         write_notebook(self.notebooks / f"{name}.ipynb", code + more.pop("code", ""), **more)
+        (self.notebooks / f"{name}.toml").write_text(f"[quick]\n{settings}[gpu]\n{settings}")
         return code
 
     def __call__(self, *arguments: str, fails: bool = False, **variables: str) -> str:
@@ -178,7 +179,6 @@ def test_notebooks_run_side_by_side_then_what_is_timed_alone_and_what_reads_the_
 
 
 BROKEN = {
-    "torn": ('{"cells": [', "torn.ipynb is no notebook"),
     "line": ("raise ValueError('\\x1b[2Ja clear line')", r"ValueError: \x1b[2Ja clear line"),
     "exits": ("import sys; sys.exit(0)", "a cell ends the kernel"),
 }
@@ -187,11 +187,7 @@ BROKEN = {
 def test_a_failure_is_one_line_and_does_not_stop_the_others(checkout):
     checkout.write("small")
     for name, (code, _) in BROKEN.items():
-        path = checkout.notebooks / f"{name}.ipynb"
-        if code.startswith("{"):
-            path.write_text(code)
-        else:
-            write_notebook(path, code, after="print('behind it')")
+        write_notebook(checkout.notebooks / f"{name}.ipynb", code, after="print('behind it')")
     said = checkout("reproduce", fails=True)
     assert "small: done" in said
     failed = [line for line in said.splitlines() if line.startswith("FAILED ")]
@@ -201,6 +197,16 @@ def test_a_failure_is_one_line_and_does_not_stop_the_others(checkout):
         assert why in line
         assert line.isprintable()
     assert "a clear line" in (checkout.quick / "logs" / "line.log").read_text()
+
+
+@pytest.mark.parametrize("ending", ["ipynb", "toml"])
+def test_a_page_that_cannot_be_read_is_named_before_anything_is_computed(checkout, ending):
+    for name in ("small", "torn"):
+        checkout.write(name)
+    (checkout.notebooks / f"torn.{ending}").write_text("<<<<<<< HEAD")
+    (line,) = checkout("reproduce", fails=True).splitlines()
+    assert line.startswith("curlnb reproduce: ")
+    assert f"torn.{ending}" in line
 
 
 def test_one_notebook_through_the_whole_path_and_again_only_where_it_was_damaged(checkout):
