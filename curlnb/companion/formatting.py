@@ -15,9 +15,8 @@ import pandas as pd
 from curlnb.companion.second_opinion import second_opinion
 from curlnb.companion.statistics import CONTRADICTED, REPRODUCED, SMALL, SMALLER, UNDECIDED
 
-HOLDS, LOOSE, STEP, FAILS, READING, NOTE = THEORY = (
+HOLDS, STEP, FAILS, READING, NOTE = THEORY = (
     "holds",
-    "loose",
     "proof step fails",
     "fails",
     "depends on the reading",  # true as the sentence stands, false as it is mostly taken
@@ -32,7 +31,6 @@ MARKS = {  # every verdict; it must be readable without its colour
     CONTRADICTED: "✗",
     UNDECIDED: "?",
     HOLDS: "✓",
-    LOOSE: "~",
     STEP: "!",
     FAILS: "✗",
     READING: "◐",

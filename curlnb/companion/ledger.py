@@ -34,7 +34,6 @@ from curlnb.companion.judgement import (
     TEXTS,
     WORDS,
     about,
-    again,
     judged,
 )
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
@@ -203,14 +202,6 @@ def unless_damaged(read: Callable[[Path], Any], path: Path, otherwise: Any) -> A
     except (ValueError, OSError) as error:
         files.set_aside(path, str(error))
         return otherwise
-
-
-def judge_again(path: Path) -> None:
-    """Judge the rows of the ledger at `path` again, from their numbers, by the table and the rule
-    as they stand now, and write it: what follows a change of either, without a notebook.
-    """
-    table = claims.table()
-    write(frame(again(row, table[row["id"]]) for row in records(read(path))), path)
 
 
 def read_all(results: Path) -> pd.DataFrame:

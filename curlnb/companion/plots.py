@@ -183,20 +183,3 @@ def label_ends(axis: Axes, last: Mapping[str, float]) -> None:
         height = max(last[name], height + line)
         shown, shade = NAMES.get(name, name), colour(name)
         axis.text(1.02, height, shown, color=shade, va="center", transform=there)
-
-
-def search_curve(
-    axis: Axes, found: Mapping[str, Mapping[int, float]], limit: float, proved: str
-) -> None:
-    """The largest value that a search (`theory.climb`) found, by the steps of an ascent: a line for
-    each name, and the value that a theorem allows.
-    """
-    for name, values in found.items():
-        (line,) = axis.plot(list(values), list(values.values()), marker="o")
-        axis.annotate(f" {name}", [*values.items()][-1], color=line.get_color(), va="center")
-    axis.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.2)
-    axis.text(0.02, limit, proved, color=LIMIT, va="bottom", transform=axis.get_yaxis_transform())
-    steps = sorted({step for values in found.values() for step in values})
-    axis.set(xscale="log", xlabel="steps of each ascent", xlim=(None, steps[-1] * 1.7))
-    axis.set_xticks(steps, map(str, steps))
-    axis.minorticks_off()

@@ -214,30 +214,3 @@ def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
     """
     t = np.asarray(temperature, dtype=np.float64)
     return (uniform_mean(t, dim) - np.exp(-1 / t)) / (np.exp(1 / t) - np.exp(-1 / t))
-
-
-class Prior(NamedTuple):
-    """An estimate of tau+, and the score threshold at which it was read."""
-
-    tau_plus: float
-    threshold: float
-
-
-def class_prior(positive: Tensor, unlabelled: Tensor) -> Prior:
-    """Estimate tau+ from scores of positive and of unlabelled pairs by best bin estimation.
-
-    Source: Garg et al., NeurIPS 2021. For any threshold c, P_p[s > c] >= tau+ P_{p+}[s > c], so
-    each ratio of the two is an upper bound of tau+, sharp where no true negative scores above c.
-    The threshold minimises the ratio plus 1.01 times its deviation at confidence 0.1.
-    positive: [m], unlabelled: [n], larger for more similar pairs. An overestimate where p- reaches
-    as high as p+ does.
-    """
-    positive, unlabelled = positive.double().sort().values, unlabelled.double().sort().values
-    # share of scores >= c
-    above_p = 1 - torch.searchsorted(positive, positive).double() / len(positive)
-    above_u = 1 - torch.searchsorted(unlabelled, positive).double() / len(unlabelled)
-    deviation = sum(
-        math.sqrt(math.log(4 / 0.1) / (2 * len(scores))) for scores in (unlabelled, positive)
-    )
-    best = int(((above_u + 1.01 * deviation) / above_p).argmin())
-    return Prior(min(1.0, float(above_u[best] / above_p[best])), float(positive[best]))

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from curlnb.theory.worst_case import LabelledWorld, hardest_mean, log_tilted_mean
+from curlnb.theory.worst_case import LabelledWorld, hardest_mean
 
 # Largest least angle between C points on S^2, degrees. C = 3 to 9 and 12: Schuette and van der
 # Waerden 1951; 10, 11: Danzer 1986. 2, 3, 4, 6, 9 and 12 are elementary; 8 is the square antiprism,
@@ -57,14 +57,10 @@ def nearest_squared(v: Tensor) -> Tensor:
 
 
 class Packing(NamedTuple):
-    """A solution of `maximise`.
-
-    vectors: [C, d]; value: of the objective; values: [starts], what each start reached, best first.
-    """
+    """A solution of `maximise`: vectors [C, d], and the value of the objective."""
 
     vectors: Tensor
     value: float
-    values: np.ndarray
 
 
 def maximise(
@@ -75,8 +71,8 @@ def maximise(
     least: True for Tammes' max min ||v_c - v_c'||^2. rho: [C]. Sequential quadratic programming on
     v and the radii r_c <= ||v_c - v_c'||^2, which makes the minimum smooth, from `starts` random
     starts (half of them with two classes on one place: where merging pays, it is a kink that a
-    random start rarely meets). Local optima abound: the solution is a lower bound, and `values`
-    shows how often it was reached. ValueError for fewer than two classes or d < 2.
+    random start rarely meets). Local optima abound: the solution is a lower bound. ValueError for
+    fewer than two classes or d < 2.
     """
     C = len(rho)
     if C < 2 or d < 2 or starts < 1:
@@ -118,7 +114,7 @@ def maximise(
         {"type": "ineq", "fun": slack, "jac": slack_gradient},
         {"type": "eq", "fun": lambda z: (vectors(z) ** 2).sum(1) - 1, "jac": norm_gradient},
     ]
-    best, reached = (-math.inf, np.zeros((C, d))), []
+    best = (-math.inf, np.zeros((C, d)))
     for start in range(starts):
         v = normalize(torch.randn(C, d, generator=generator, dtype=torch.float64), dim=1).numpy()
         if start % 2 and C > 2 and not least:
@@ -137,9 +133,8 @@ def maximise(
         v = v / np.linalg.norm(v, axis=1, keepdims=True)
         # feasible: measured again on the sphere
         value = float(radii(v).min() if least else weights @ radii(v))
-        reached.append(value)
         best = max(best, (value, v), key=lambda pair: pair[0])
-    return Packing(torch.from_numpy(best[1]), best[0], np.sort(reached)[::-1])
+    return Packing(torch.from_numpy(best[1]), best[0])
 
 
 def worst_loss(world: LabelledWorld, f: Tensor, *, beta: float = math.inf) -> Tensor:
@@ -259,11 +254,3 @@ def positive_spread(world: LabelledWorld, f: Tensor, t: float, beta: float) -> S
     slope = (a.exp() - b.exp()) / torch.where(pairs, a - b, 1.0)
     step = torch.where(pairs, slope.square(), 0.0).max()
     return Spread(variance, within, step, alignment(world, f) / t**2)
-
-
-def positive_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
-    """E_{q_beta^+} e^u for each anchor, [..., P].
-
-    With M = 1 positive the estimate is e^{u+}, whose mean is the value at beta = 0.
-    """
-    return log_tilted_mean(u, world.positives, beta).exp()

@@ -93,19 +93,13 @@ def hardest_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
 def equation_4_mean(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     """The mean (E_{q_beta} e^u - tau+ E_{q_beta^+} e^u) / tau- of robinson2021's Eq. 4, [..., P].
 
-    It has no floor and is not a logarithm. Each anchor has the tau+ of its own class. beta = inf
-    gives the limit: e^m if the nearest point of the anchor's class, at m, is nearer than any other,
-    which it is where the anchor counts among the points; otherwise e^M + (tau+/tau-)(e^M - e^m).
-    Neither is below e^M.
+    It has no floor and is not a logarithm. Each anchor has the tau+ of its own class. beta is
+    finite.
     """
-    everywhere = world.p.expand_as(world.same)
     tau = world.tau_plus
-    own = log_tilted_mean(u, world.positives, beta)
-    if not math.isinf(beta):
-        return (log_tilted_mean(u, everywhere, beta).exp() - tau * own.exp()) / (1 - tau)
-    other = log_tilted_mean(u, world.negatives, beta)
-    beyond = other.exp() + tau / (1 - tau) * (other.exp() - own.exp())
-    return torch.where(own >= other, own.exp(), beyond)
+    everywhere = log_tilted_mean(u, world.p.expand_as(world.same), beta).exp()
+    own = log_tilted_mean(u, world.positives, beta).exp()
+    return (everywhere - tau * own) / (1 - tau)
 
 
 def game_loss(world: LabelledWorld, u: Tensor, log_mean: Tensor, Q: float = 1.0) -> Tensor:
@@ -131,24 +125,3 @@ def rate_bound(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     top = log_tilted_mean(u, weights, math.inf).unsqueeze(-1)
     mass = (weights * (u >= top)).sum(-1)
     return -(world.p * mass.log()).sum(-1) / (1 + beta)
-
-
-def proof_bound(world: LabelledWorld, u: Tensor, beta: float, reach: float) -> Tensor:
-    """The bound on L*(f) - L(f, q_beta^-) from the steps of Appendix A.1, best over epsilon, [...].
-
-    e^{2 reach} E_x min_eps {eps + 2 reach e^{-beta eps / 2} / rho_eps}, with |u| <= reach (1/t for
-    unit vectors) and rho_eps the mass under p_x^- of u >= M - eps/2. Between the jumps of rho_eps
-    the minimum over eps is at an end, or where the derivative vanishes.
-    """
-    weights = world.negatives
-    gap = log_tilted_mean(u, weights, math.inf).unsqueeze(-1) - u  # [..., P, P], 0 at the hardest
-    gap = gap.masked_fill(weights == 0, math.inf)
-    order = gap.argsort(-1)
-    start = 2 * gap.gather(-1, order)  # rho_eps grows as eps passes these values
-    mass = weights.expand_as(gap).gather(-1, order).cumsum(-1)
-    stationary = (beta * reach / mass.clamp_min(1e-300)).log() * 2 / beta
-    end = torch.cat([start[..., 1:], torch.full_like(start[..., :1], math.inf)], -1)
-    eps = torch.minimum(torch.maximum(stationary, start), end)
-    eps = torch.where(start.isfinite(), eps, math.inf)
-    values = eps + 2 * reach * (-beta * eps / 2).exp() / mass.clamp_min(1e-300)
-    return math.exp(2 * reach) * (world.p * values.amin(-1)).sum(-1)

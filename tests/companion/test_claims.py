@@ -385,11 +385,9 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
         (gain(), dict(differences=[], data="stl10"), r"shape \[0\].*one a seed"),
         (gain(), dict(differences=FIVE, interval=(1, 0, 2), data="stl10"), "only one of them"),
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
-        (gain(), dict(differences=FIVE), "say in data= what .* on; the paper's is stl10"),
-        (GAIN, dict(exact="holds", value=1.0), "over seeds: judge it by differences or an inter"),
         (theory(), dict(differences=FIVE), "it claims no region: judge it by exact=, one of holds"),
         (theory(high=-0.5), dict(exact="holds", value=-0.4), "value -0.4, claimed < -0.5"),
-        (theory(), dict(exact="true"), "'true' is not one of holds, loose, proof step fails, f"),
+        (theory(), dict(exact="true"), "'true' is not one of holds, proof step fails, fails"),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
         (
             GAIN,
@@ -671,7 +669,7 @@ def test_expected_false_verdicts_count_intervals_by_their_bounds():
 
 
 def test_rows_are_shown_as_lines_of_text_and_escaped():
-    assert len(MARKS) == 12
+    assert len(MARKS) == 11
     lines = repr(ClaimsTable(records(some_rows()))).splitlines()
     assert [part.split(": ")[0] for part in lines] == list(some_rows()["id"])
     assert lines[2] == "chuang2020/equal: not run; needs a GPU"

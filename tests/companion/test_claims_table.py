@@ -70,7 +70,7 @@ def test_groups_hold_claims_of_one_slip_or_one_measurement():
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.parent.name)
 def test_every_committed_verdict_follows_from_its_numbers_and_the_table(path):
     """Else the table or the rule was changed and the reference was not judged again
-    (`curlnb.companion.ledger.judge_again`).
+    (`curlnb.companion.judgement.again`).
     """
     for row in ledger.records(ledger.read(path)):
         anew = again(row, table()[row["id"]])

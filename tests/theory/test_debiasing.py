@@ -14,7 +14,6 @@ from torch.testing import assert_close
 from curlnb import losses
 from curlnb.theory.debiasing import (
     anchor_distributions,
-    class_prior,
     lemma1,
     limit_loss,
     sampled_loss,
@@ -168,15 +167,3 @@ def test_uniform_means_and_the_saturation_threshold():
         assert (
             float(losses.clamped_fraction(aligned, uniform, temperature=0.5, tau_plus=tau)) == share
         )
-
-
-def test_the_class_prior_is_found_where_classes_separate_and_never_far_below():
-    g = generator(10)
-    for tau in (0.05, 0.3):
-        for gap, close in ((6.0, True), (1.0, False)):
-            positive = torch.randn(20_000, generator=g) + gap
-            own = torch.rand(20_000, generator=g) < tau
-            unlabelled = torch.randn(20_000, generator=g) + gap * own
-            estimate = class_prior(positive, unlabelled).tau_plus
-            assert estimate > 0.85 * tau
-            assert (abs(estimate / tau - 1) < 0.15) == close

