@@ -42,16 +42,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "tau_plus": (0, 1 - 1e-12),
     "beta": (0, 1e6),
 }
-_KINDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    type(None): "None",
-    list: "a list",
-    tuple: "a list",
-}
 _PLAIN = bool | int | float | str | list | tuple | dict | None
+_ALSO = {int: float, list: tuple, tuple: list}  # what a value is taken for beside its own type
 
 
 class StoreError(RuntimeError):
@@ -236,42 +228,24 @@ def check_seed(seed: Any) -> int:
 
 def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None:
     """Refuse a number, truth value, text or list that is not of the kind that the parameter's
-    annotation says, or out of range. said: the experiment and the name, for the error.
+    annotation says, or a number out of range. said: the experiment and the name, for the error.
 
     Own parts are checked by the experiment (`curlnb.experiments.own_parts`).
     """
-    kinds = _members(parameter.annotation)
-    if not isinstance(value, _PLAIN) or {object, dict, Any, parameter.empty} & {*kinds}:
-        return
-    words = [_KINDS.get(typing.get_origin(kind) or kind, "a part of your own") for kind in kinds]
-    wanted = f"{said} is {reprlib.repr(value)}: it must be {' or '.join(dict.fromkeys(words))}"
-    if not any(_fits(value, kind) for kind in kinds):
-        raise ValueError(wanted)
-    for number in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            default = (0, MOST) if isinstance(number, int) else FINITE
-            low, high = RANGES.get(parameter.name, default)
-            if not low <= number <= high:
-                raise ValueError(f"{wanted} from {low} to {high}")
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
+    hint, kind = parameter.annotation, type(value)
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    kind = typing.get_origin(hint) or hint
-    if kind in (list, tuple):
-        items = {*typing.get_args(hint)} - {Ellipsis}
-        return isinstance(value, list | tuple) and (
-            not items or all(any(_fits(each, item) for item in items) for each in value)
-        )
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float)
-    return kind in _KINDS and isinstance(value, kind)
+    kinds = {
+        typing.get_origin(each) or each for each in (typing.get_args(hint) if union else [hint])
+    }
+    if not isinstance(value, _PLAIN) or kinds & {object, dict, Any, parameter.empty}:
+        return
+    wanted = f"{said} is {reprlib.repr(value)}: it must be {inspect.formatannotation(hint)}"
+    if kind not in kinds and _ALSO.get(kind) not in kinds:
+        raise ValueError(wanted)
+    if kind in (int, float):
+        low, high = RANGES.get(parameter.name, (0, MOST) if kind is int else FINITE)
+        if not low <= value <= high:
+            raise ValueError(f"{wanted} from {low} to {high}")
 
 
 @functools.cache
