@@ -22,7 +22,7 @@ try:
     from curlnb.data import datasets
     from curlnb.runs import devices, environment, provenance
     from curlnb.runs.devices import check_environment
-    from curlnb.runs.experiment import Experiment, check_seed
+    from curlnb.runs.experiment import Asked
     from curlnb.runs.files import printable
     from curlnb.runs.store import default_store
 except ModuleNotFoundError as absent:
@@ -153,7 +153,7 @@ def _do(given: argparse.Namespace) -> int:
         case "run":
             run(given.experiment, given.parameters, given.profile)
         case "why":
-            print(why(*_run_asked(given.experiment, given.parameters), given.profile))
+            print(why(_asked(given.experiment, given.parameters), given.profile))
         case "reproduce":
             failed = reproduce.reproduce(
                 given.profile,
@@ -201,23 +201,22 @@ def _data(profile: str, folder: Path | None) -> None:
         datasets.prepare([name for name in datasets.names() if name in wanted])
 
 
-def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any], int]:
-    """The experiment, parameters and seed that NAME=VALUE words ask for."""
+def _asked(name: str, words: list[str]) -> Asked:
+    """The run of an experiment that NAME=VALUE words ask for."""
     experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
     given = {name: _value(text) for name, text in (word.split("=", 1) for word in words)}
-    seed = check_seed(given.pop("seed", 0))
-    return experiment, experiment.parameters(given), seed
+    return experiment.asked(given, seed=given.pop("seed", 0))
 
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
-    asked, store = _run_asked(name, words), default_store(profile)
-    record = store.run(*asked)
+    asked, store = _asked(name, words), default_store(profile)
+    record = store.run(asked)
     assert record is not None
     numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
-    print(f"{store.folder(*asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
+    print(f"{store.folder(asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:

@@ -134,11 +134,10 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+def other_numerics(made: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What of a record's numerics `made` differs from those that the same run would have here, as
     in ["threads 4", "torch 2.9.0"].
     """
-    here = numerics(parameters)
     return [
         f"{name} {made.get(name, 'of this project')}"
         for name in {**made, **here}

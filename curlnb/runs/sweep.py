@@ -14,6 +14,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -67,13 +68,12 @@ def sweep(
         )
     store = store or default_store()
     jobs = [
-        Job(experiment, store, full, seed, experiment.key(full, seed))
+        Job(experiment, experiment.parameters({**fixed, **point}), check_seed(seed), store)
         for point, seed in _points(grid, seeds)
-        for full in [experiment.parameters({**fixed, **point})]
     ]
     _refuse_namesakes(jobs)
     for job in jobs:
-        store.note_use(experiment, job.parameters, job.seed)
+        store.note_use(job)
     if environment.dry():
         return _dry(jobs)
     found = {job.key: job.find() for job in jobs}
@@ -81,16 +81,15 @@ def sweep(
         _compute(missing, executor, workers)
         found |= {job.key: shown(job) for job in missing}
     for job in missing:
-        if found[job.key] is not None:
-            continue
-        if experiment.key(job.parameters, job.seed) != job.key:
+        if replace(job).key != job.key:
             raise SweepError(
                 f"{job} changed its own key while it ran: a part of your own writes to a list, a "
                 "counter or another value that the key holds; keep that out of the part"
             )
-        raise SweepError(
-            f"a worker finished {job}, but not in {store.root}: all must share that folder"
-        )
+        if found[job.key] is None:
+            raise SweepError(
+                f"a worker finished {job}, but not in {store.root}: all must share that folder"
+            )
     return pd.DataFrame([_row(job, found[job.key]) for job in jobs])
 
 
@@ -122,7 +121,7 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
         if form not in records or not shown.issuperset(values.values()):
             seen = values.get("encoder") in shown and job.parameters["encoder"] in _LARGE
             small = {"encoder": "cnn"} if seen else {}
-            record = job.store.run(job.experiment, job.parameters | small, job.seed)
+            record = job.store.run(replace(job, parameters=job.parameters | small))
             assert record is not None
             records[form] = record
             shown.update(values.values())
@@ -158,7 +157,7 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
                     "them"
                 )
             chosen = range(chosen)
-        chosen = [*map(check_seed, chosen)]
+        chosen = [*chosen]
         points += [(parameters, seed) for seed in (chosen[:1] if environment.dry() else chosen)]
     return points
 
@@ -339,7 +338,7 @@ def _in_words(note: dict[str, float]) -> str:
 def _note(job: Job) -> dict[str, Any]:
     """What the run last wrote of its progress, and the seconds since; empty before it begins."""
     try:
-        path = job.store.root / job.experiment.name / job.key / "progress.json"
+        path = job.store.folder(job) / "progress.json"
         return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
     except (OSError, ValueError):
         return {}

@@ -15,12 +15,11 @@ from curlnb.runs.store import Store
 
 @pytest.fixture
 def job(tmp_path):
-    parameters = regression.parameters({})
-    return Job(regression, Store(tmp_path / "runs"), parameters, 0, regression.key(parameters, 0))
+    return Job(regression, regression.parameters({}), 0, Store(tmp_path / "runs"))
 
 
 def note(job, done, total, **values):
-    run = job.store.begin(job.experiment, job.parameters, job.seed)
+    run = job.store.begin(job)
     run.folder.mkdir(parents=True, exist_ok=True)
     run.progress(done, total, **values)
     return run

@@ -98,7 +98,7 @@ def test_a_variable_is_checked_where_it_is_read_too(monkeypatch):
     """A script does not call `check_environment`."""
     monkeypatch.setenv("CURLNB_THREADS", "abc")
     with refused("CURLNB_THREADS is 'abc': it must be a whole number from 1"):
-        simclr.key({}, 0)
+        _ = simclr.asked({}, 0).key
 
 
 def test_home_is_meant_by_a_tilde(monkeypatch, tmp_path):
