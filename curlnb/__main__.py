@@ -11,8 +11,6 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from curlnb import __version__, extras
 
 try:
@@ -52,9 +50,7 @@ def _parser() -> _Parser:
             added.add_argument("--profile", choices=PROFILES, default="quick")
         return added
 
-    command(
-        "doctor", "what this machine can do, which data is present, how long each profile takes"
-    )
+    command("doctor", "what this machine can do, and which data is present")
     data = command("data", "fetch the data that a profile needs, or read official files")
     data.add_argument(
         "--from", dest="folder", type=Path, help="read every set whose official files are there"
@@ -110,18 +106,10 @@ def whole_number(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     given = _parser().parse_args(arguments)
     try:
         check_environment()
-        status = _do(given)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # whoever read the output has gone, as in `curlnb doctor | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _do(given)
     except KeyboardInterrupt:
         print(
             "\ncurlnb: stopped; what is finished is kept, and the same command goes on from there",
@@ -229,43 +217,20 @@ def _value(text: str) -> Any:
 
 
 def doctor() -> str:
-    """A screenful about this machine: device, precision, memory, compiler, data, time."""
-    device = devices.default_device()
+    """A few lines about this machine: device, precision, versions, results, data."""
+    device, about = devices.default_device(), provenance.machine()
     precision, compiled, missing = devices.admitted("bf16", True, device)
-    about, python = provenance.machine(), platform.python_version()
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
-    import psutil
-
-    memory = psutil.virtual_memory().total
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(0).total_memory
-    machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores"
-    no_compiler = "none found: g++ or clang++ with Python headers would speed runs up"
-    times = [f"{profile:6} {_minutes(profile)}" for profile in PROFILES]
-    lines = [
-        f"device      {device}, {machine}, {memory / 2**30:.0f} GiB",
-        f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
-        + (f" ({missing})" if missing else ""),
-        f"compiler    {devices.compiler() or no_compiler}",
-        f"versions    python {python}, torch {about['torch']}, torchvision {about['torchvision']}",
-        f"results     {environment.results_root()}",
-        "",
-        *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
-        "",
-        "minutes     " + "\n            ".join(times),
-    ]
-    return "\n".join(lines)
-
-
-def _minutes(profile: str) -> str:
-    """What the committed reference of a profile took."""
-    if about := provenance.of_reference(profile):
-        machine = f"{about['cores']} cores, {about['machine']['cpu']}"
-        many = f"the reference's {about['notebooks']} notebooks ({machine})"
-        return f"{about['total_seconds'] / 60:.1f} for {many}"
-    return "not measured here"
+    lines = {
+        "device": f"{device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores",
+        "precision": f"{precision}, torch.compile {'on' if compiled else 'off'} {missing}",
+        "versions": f"python {platform.python_version()}, torch {about['torch']}",
+        "results": environment.results_root(),
+        **{state: ", ".join(names) for state, names in data.items()},
+    }
+    return "\n".join(f"{what:11} {said}" for what, said in lines.items())
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ def test_curlnb_device_overrides_and_a_wrong_one_is_named(monkeypatch):
 def test_doctor_says_what_there_is_in_a_screenful():
     text = doctor()
     assert len(text.splitlines()) <= 30
-    for word in ("device", "precision", "compiler", "cifar10-mini", "embedded", "minutes"):
+    for word in ("device", "precision", "versions", "cifar10-mini", "embedded", "results"):
         assert word in text
 
 

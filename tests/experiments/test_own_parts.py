@@ -194,4 +194,5 @@ def test_a_part_that_writes_to_what_its_key_holds_is_named(tmp_path, monkeypatch
         sweep(simclr, [TINY | {"objective": noting}], **how)
     seen.clear()  # the second run was not of this part
     first, second = (how["store"].find(simclr, TINY | {"objective": noting}, s) for s in (0, 1))
-    assert first and not second
+    assert first
+    assert not second
