@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from curlnb import __version__, extras
+from curlnb import __version__
 
 try:
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
@@ -24,8 +24,6 @@ try:
     from curlnb.runs.files import printable
     from curlnb.runs.store import default_store
 except ModuleNotFoundError as absent:
-    if not extras.remedy(absent.name or ""):
-        raise
     print(f"curlnb: {absent}", file=sys.stderr)
     raise SystemExit(2) from None
 
@@ -119,8 +117,6 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CURLNB_DEBUG") == "1":
             traceback.print_exc()
-        if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
-            error = RuntimeError(f"{error.name} is not installed: {remedy}")
         # these the package raises for a user; anything else is its own fault
         told = isinstance(error, ValueError | OSError | RuntimeError)
         said = printable(error)

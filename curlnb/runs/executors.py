@@ -92,7 +92,7 @@ def scheduled(address: str) -> Iterator[Executor]:
     """The executor of the Dask scheduler at `address` ("tcp://host:8786") or behind a scheduler
     file (a path that ends in .json). SweepError where none answers within 30 seconds.
     """
-    extras.need("CURLNB_SCHEDULER", "distributed")
+    extras.need("CURLNB_SCHEDULER", "cluster", "distributed")
     from distributed import Client
 
     where = {"scheduler_file" if address.endswith(".json") else "address": address}

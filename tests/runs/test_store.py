@@ -314,7 +314,7 @@ def test_a_reference_store_computes_nothing(tmp_path):
 
 def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
     store, alike = Store(tmp_path / "runs"), [functools.partial(pow, n) for n in (2, 3)]
-    with refused("two values of own have one name: give each a name of"):
+    with refused(r"two different runs are both toy.given\(own='partial', seed=0\): give each"):
         sweep(toy.given, {"own": alike}, seeds=1, store=store, workers=0)
     table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == ["double", "half"]
