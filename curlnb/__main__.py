@@ -11,9 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
-from curlnb import __version__, extras
+from curlnb import __version__
 
 try:
     from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
@@ -22,12 +20,10 @@ try:
     from curlnb.data import datasets
     from curlnb.runs import devices, environment, provenance
     from curlnb.runs.devices import check_environment
-    from curlnb.runs.experiment import Experiment, check_seed
+    from curlnb.runs.experiment import Asked
     from curlnb.runs.files import printable
     from curlnb.runs.store import default_store
 except ModuleNotFoundError as absent:
-    if not extras.remedy(absent.name or ""):
-        raise
     print(f"curlnb: {absent}", file=sys.stderr)
     raise SystemExit(2) from None
 
@@ -52,9 +48,7 @@ def _parser() -> _Parser:
             added.add_argument("--profile", choices=PROFILES, default="quick")
         return added
 
-    command(
-        "doctor", "what this machine can do, which data is present, how long each profile takes"
-    )
+    command("doctor", "what this machine can do, and which data is present")
     data = command("data", "fetch the data that a profile needs, or read official files")
     data.add_argument(
         "--from", dest="folder", type=Path, help="read every set whose official files are there"
@@ -110,18 +104,10 @@ def whole_number(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    for name in ("stdout", "stderr"):  # closed by who started this, as a scheduler does
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     given = _parser().parse_args(arguments)
     try:
         check_environment()
-        status = _do(given)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # whoever read the output has gone, as in `curlnb doctor | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _do(given)
     except KeyboardInterrupt:
         print(
             "\ncurlnb: stopped; what is finished is kept, and the same command goes on from there",
@@ -131,8 +117,6 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CURLNB_DEBUG") == "1":
             traceback.print_exc()
-        if isinstance(error, ModuleNotFoundError) and (remedy := extras.remedy(error.name or "")):
-            error = RuntimeError(f"{error.name} is not installed: {remedy}")
         # these the package raises for a user; anything else is its own fault
         told = isinstance(error, ValueError | OSError | RuntimeError)
         said = printable(error)
@@ -153,7 +137,7 @@ def _do(given: argparse.Namespace) -> int:
         case "run":
             run(given.experiment, given.parameters, given.profile)
         case "why":
-            print(why(*_run_asked(given.experiment, given.parameters), given.profile))
+            print(why(_asked(given.experiment, given.parameters), given.profile))
         case "reproduce":
             failed = reproduce.reproduce(
                 given.profile,
@@ -201,23 +185,22 @@ def _data(profile: str, folder: Path | None) -> None:
         datasets.prepare([name for name in datasets.names() if name in wanted])
 
 
-def _run_asked(name: str, words: list[str]) -> tuple[Experiment, dict[str, Any], int]:
-    """The experiment, parameters and seed that NAME=VALUE words ask for."""
+def _asked(name: str, words: list[str]) -> Asked:
+    """The run of an experiment that NAME=VALUE words ask for."""
     experiment = reference.experiment_named(name)
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
     given = {name: _value(text) for name, text in (word.split("=", 1) for word in words)}
-    seed = check_seed(given.pop("seed", 0))
-    return experiment, experiment.parameters(given), seed
+    return experiment.asked(given, seed=given.pop("seed", 0))
 
 
 def run(name: str, words: list[str], profile: str) -> None:
     """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
-    asked, store = _run_asked(name, words), default_store(profile)
-    record = store.run(*asked)
+    asked, store = _asked(name, words), default_store(profile)
+    record = store.run(asked)
     assert record is not None
     numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
-    print(f"{store.folder(*asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
+    print(f"{store.folder(asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:
@@ -230,43 +213,20 @@ def _value(text: str) -> Any:
 
 
 def doctor() -> str:
-    """A screenful about this machine: device, precision, memory, compiler, data, time."""
-    device = devices.default_device()
+    """A few lines about this machine: device, precision, versions, results, data."""
+    device, about = devices.default_device(), provenance.machine()
     precision, compiled, missing = devices.admitted("bf16", True, device)
-    about, python = provenance.machine(), platform.python_version()
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
-    import psutil
-
-    memory = psutil.virtual_memory().total
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(0).total_memory
-    machine = f"{about['gpu'] or about['cpu']}, {environment.cores()} cores"
-    no_compiler = "none found: g++ or clang++ with Python headers would speed runs up"
-    times = [f"{profile:6} {_minutes(profile)}" for profile in PROFILES]
-    lines = [
-        f"device      {device}, {machine}, {memory / 2**30:.0f} GiB",
-        f"precision   {precision}, torch.compile {'on' if compiled else 'off'}"
-        + (f" ({missing})" if missing else ""),
-        f"compiler    {devices.compiler() or no_compiler}",
-        f"versions    python {python}, torch {about['torch']}, torchvision {about['torchvision']}",
-        f"results     {environment.results_root()}",
-        "",
-        *(f"{state:11} {', '.join(own)}" for state, own in data.items()),
-        "",
-        "minutes     " + "\n            ".join(times),
-    ]
-    return "\n".join(lines)
-
-
-def _minutes(profile: str) -> str:
-    """What the committed reference of a profile took."""
-    if about := provenance.of_reference(profile):
-        machine = f"{about['cores']} cores, {about['machine']['cpu']}"
-        many = f"the reference's {about['notebooks']} notebooks ({machine})"
-        return f"{about['total_seconds'] / 60:.1f} for {many}"
-    return "not measured here"
+    lines = {
+        "device": f"{device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores",
+        "precision": f"{precision}, torch.compile {'on' if compiled else 'off'} {missing}",
+        "versions": f"python {platform.python_version()}, torch {about['torch']}",
+        "results": environment.results_root(),
+        **{state: ", ".join(names) for state, names in data.items()},
+    }
+    return "\n".join(f"{what:11} {said}" for what, said in lines.items())
 
 
 if __name__ == "__main__":

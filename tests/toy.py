@@ -209,6 +209,6 @@ def stop(function, folder, parameters, seed, *, after):
 
 def interrupt(store, function, parameters, seed, *, after):
     """The same in a store."""
-    folder = store.folder(function, parameters, seed)
+    folder = store.folder(function.asked(parameters, seed))
     folder.mkdir(parents=True)
     stop(function, folder, parameters, seed, after=after)

@@ -2,6 +2,7 @@ from curlnb.extras import need
 
 need(
     __name__,
+    "notebooks",
     "IPython",
     "filelock",
     "jinja2",

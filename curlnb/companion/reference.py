@@ -29,7 +29,7 @@ import pandas as pd
 from curlnb.data import control_frames
 from curlnb.experiments import all_experiments
 from curlnb.runs import environment, files, provenance
-from curlnb.runs.experiment import Experiment
+from curlnb.runs.experiment import Asked, Experiment
 from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Record, Store, read_reference, reference_place
 
@@ -46,6 +46,11 @@ def experiment_named(name: str) -> Experiment:
     if name not in known:
         raise ValueError(f"no experiment {name!r}; there are {', '.join(known)}")
     return known[name]
+
+
+def asked_by(record: Record) -> Asked:
+    """The run that a record is of, as it would be asked for now."""
+    return experiment_named(record["experiment"]).asked(record["parameters"], record["seed"])
 
 
 def records(profile: str = "quick") -> list[Record]:
@@ -66,12 +71,12 @@ def stale(profile: str = "quick") -> dict[str, str]:
     problems = {}
     for record in records(profile):
         try:
-            experiment = experiment_named(record["experiment"])
-            identity = experiment.identity(record["parameters"], record["seed"])
+            asked = asked_by(record)
+            identity = asked.identity
         except Exception as error:
             problems[record["experiment"]] = f"its parameters changed ({error})"
             continue
-        if record["code"] != experiment.code(record["parameters"]):
+        if record["code"] != asked.code:
             problems[record["experiment"]] = "its code changed"
         elif record["identity"] != identity:
             problems[record["experiment"]] = "its defaults or its data changed"
@@ -122,9 +127,7 @@ def recompute(record: Record) -> list[str]:
     """
     with tempfile.TemporaryDirectory() as empty:
         try:
-            new = Store(Path(empty)).run(
-                experiment_named(record["experiment"]), record["parameters"], record["seed"]
-            )
+            new = Store(Path(empty)).run(asked_by(record))
         except control_frames.Unavailable:
             return []
     assert new is not None

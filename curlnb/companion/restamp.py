@@ -59,7 +59,7 @@ def restamp(profile: str) -> str:
         if problems := _compare(runs / f"{name}.jsonl", picked):
             failed += problems
             continue
-        _renew(name, own, runs)
+        _renew(own, runs)
         print(f"  {name}: the bits are the same; {len(own)} runs renewed", flush=True)
     if failed:
         raise ValueError(f"not a pure refactoring: {failed[0]}. Run `make reproduce reference`")
@@ -113,9 +113,8 @@ def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
     return metrics
 
 
-def _renew(name: str, own: list[Record], runs: Path) -> None:
-    experiment = reference.experiment_named(name)
+def _renew(own: list[Record], runs: Path) -> None:
     for record in own:
-        record["code"] = experiment.code(record["parameters"])
-        record["identity"] = experiment.identity(record["parameters"], record["seed"])
+        asked = reference.asked_by(record)
+        record["code"], record["identity"] = asked.code, asked.identity
     reference.write_runs(own, runs)

@@ -1,3 +1,3 @@
 from curlnb.extras import need
 
-need(__name__, "PIL", "filelock", "safetensors", "tqdm")
+need(__name__, "notebooks", "PIL", "filelock", "safetensors", "tqdm")

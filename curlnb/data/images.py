@@ -158,6 +158,7 @@ def coarse_labels(labels: Tensor) -> Tensor:
     ]
 
 
+@environment.kept_in_memory(64)
 def digest(name: str) -> str:
     """What identifies a set's content, for keys, without reading it: from the committed table."""
     entry = entry_of(name)

@@ -1,3 +1,12 @@
 from curlnb.extras import need
 
-need(__name__, "cloudpickle", "filelock", "pandas", "safetensors", "threadpoolctl", "tqdm")
+need(
+    __name__,
+    "notebooks",
+    "cloudpickle",
+    "filelock",
+    "pandas",
+    "safetensors",
+    "threadpoolctl",
+    "tqdm",
+)

@@ -13,6 +13,7 @@ from typing import Any
 import threadpoolctl
 import torch
 
+from curlnb.choices import check_known
 from curlnb.runs import environment
 
 PRECISIONS = ("float32", "tf32", "bf16")
@@ -27,8 +28,8 @@ def default_device() -> torch.device:
 
 
 def check_environment() -> None:
-    """Look at every CURLNB_* variable, and give the paths among them their full length, in which ~
-    is the home folder.
+    """Refuse a CURLNB_* variable that is none, a number or a device that it cannot be; give the
+    paths among them their full length, in which ~ is the home folder.
 
     Also refuse to start in one checkout with the package of another, as a copied .venv would,
     unless CURLNB_HOME says which of them is meant.
@@ -39,16 +40,19 @@ def check_environment() -> None:
             f"this is started in the checkout {here}, and curlnb is that of {own}: "
             f"run `make setup` in {here} and restart the kernel"
         )
-    for name in sorted(os.environ):
-        if name.startswith("CURLNB_") and name not in environment.VARIABLES:
-            known = ", ".join(environment.VARIABLES)
-            raise ValueError(f"{name} is no setting; there are {known}")
-    for name, (pattern, _) in environment.VARIABLES.items():
-        if (given := environment.setting(name)) and pattern == environment.PATH:
-            path = Path(os.path.expanduser(given)).absolute()
-            if name == "CURLNB_HOME" and not path.is_dir():
-                raise ValueError(f"{name}={given!r} is no folder")
-            os.environ[name] = str(path)
+    given = {name for name in os.environ if name.startswith("CURLNB_")}
+    if unknown := given.difference(environment.VARIABLES):
+        known = ", ".join(environment.VARIABLES)
+        raise ValueError(f"{min(unknown)} is no setting; there are {known}")
+    for name in given.intersection(environment.PATHS):
+        if path := os.environ[name]:
+            os.environ[name] = str(Path(path).expanduser().absolute())
+    if not environment.home().is_dir():
+        raise ValueError(f"CURLNB_HOME={str(environment.home())!r} is no folder")
+    environment.threads()
+    environment.workers()
+    if named := environment.setting("CURLNB_DEVICE"):
+        check_known("CURLNB_DEVICE", named.partition(":")[0], ("cpu", "cuda", "mps"))
     device = default_device()
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
@@ -130,11 +134,10 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def other_numerics(made: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+def other_numerics(made: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What of a record's numerics `made` differs from those that the same run would have here, as
     in ["threads 4", "torch 2.9.0"].
     """
-    here = numerics(parameters)
     return [
         f"{name} {made.get(name, 'of this project')}"
         for name in {**made, **here}

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,73 +12,46 @@ from typing import Any, TypeVar
 Group = TypeVar("Group")
 Loader = TypeVar("Loader", bound=Callable[..., Any])
 
-SWITCH, PATH = "0|1", ".*"
-VARIABLES = {  # name: (pattern of its values, what it is)
-    "CURLNB_HOME": (
-        PATH,
-        "the checkout; default: the package's own, for an installed wheel that of the working "
-        "directory",
-    ),
-    "CURLNB_DATA": (
-        PATH,
-        "where fetched data is kept; default: data/cache/ in the checkout, without one "
-        "~/.cache/curlnb",
-    ),
-    "CURLNB_RESULTS": (
-        PATH,
-        "where results go; default: results/ in the checkout, without one in the working directory",
-    ),
-    "CURLNB_LOG": (
-        PATH,
-        "a file that gets one line a minute on long work, where nobody watches a progress bar",
-    ),
-    "CURLNB_NOTEBOOK": (
-        r"(?!/)(?!.*\.\.)[^\x00-\x1f]*",
-        "the path below notebooks/, without the ending, of the notebook at work, set by "
-        "`make reproduce`",
-    ),
-    "CURLNB_ADOPT": (
-        SWITCH,
-        "0: adopt no committed reference run (`make reproduce`); default: 1",
-    ),
-    "CURLNB_REFERENCE": (
-        SWITCH,
-        "1: look runs up among the committed reference runs, compute none (`make test`)",
-    ),
-    "CURLNB_WORKERS": (
-        "[0-9]{1,4}",
-        "how many processes a sweep keeps busy on the CPU, 0 for this one alone; default: one a "
-        "core",
-    ),
-    "CURLNB_SCHEDULER": (
-        r"\w+://\S+:[0-9]+|.*\.json",
-        "tcp://host:8786 or a scheduler file, which ends in .json: the Dask cluster on which "
-        "sweeps compute; default: none, local processes",
-    ),
-    "CURLNB_THREADS": (
-        "[1-9][0-9]{0,3}",
-        "CPU threads of a run, default 1; another number changes a run's last bits",
-    ),
-    "CURLNB_DEVICE": (
-        "cpu|mps|cuda(:[0-9]{1,2})?",
-        "cuda, cuda:1, mps or cpu, of those that this machine has; default: cuda where there is "
-        "one, else cpu. Some experiments need float64, which mps lacks",
-    ),
-    "CURLNB_CUDA_GRAPHS": (SWITCH, "1: replay compiled steps as CUDA graphs; default: 0"),
-    "CURLNB_DRY": (
-        SWITCH,
-        "1: two steps on synthetic data of the real shapes, to see that the code runs",
-    ),
-    "CURLNB_DEBUG": (SWITCH, "1: an error of a command is shown with its traceback"),
-    "CURLNB_TORCH_BACKEND": (
-        r"[\w.]*",
-        "which build of torch the set-up installs (tools/bootstrap.py)",
-    ),
-    "CURLNB_UNVERIFIED": (
-        SWITCH,
-        "1: install a build of torch that has no committed digests (tools/bootstrap.py)",
-    ),
-}
+PATHS = (
+    # the checkout; default: the package's own, for an installed wheel that of the working directory
+    "CURLNB_HOME",
+    # where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb
+    "CURLNB_DATA",
+    # where results go; default: results/ in the checkout, without one in the working directory
+    "CURLNB_RESULTS",
+    # a file that gets one line a minute on long work, where nobody watches a progress bar
+    "CURLNB_LOG",
+)
+VARIABLES = (
+    *PATHS,
+    # the path below notebooks/, without the ending, of the notebook at work, set by
+    # `make reproduce`
+    "CURLNB_NOTEBOOK",
+    # 0: adopt no committed reference run (`make reproduce`)
+    "CURLNB_ADOPT",
+    # 1: look runs up among the committed reference runs, compute none (`make test`)
+    "CURLNB_REFERENCE",
+    # how many processes a sweep keeps busy on the CPU, 0 for this one alone; default: one a core
+    "CURLNB_WORKERS",
+    # tcp://host:8786 or a scheduler file, which ends in .json: the Dask cluster on which sweeps
+    # compute; default: none, local processes
+    "CURLNB_SCHEDULER",
+    # CPU threads of a run, default 1; another number changes a run's last bits
+    "CURLNB_THREADS",
+    # cuda, cuda:1, mps or cpu, of those that this machine has; default: cuda where there is one,
+    # else cpu. Some experiments need float64, which mps lacks
+    "CURLNB_DEVICE",
+    # 1: replay compiled steps as CUDA graphs
+    "CURLNB_CUDA_GRAPHS",
+    # 1: two steps on synthetic data of the real shapes, to see that the code runs
+    "CURLNB_DRY",
+    # 1: an error of a command is shown with its traceback
+    "CURLNB_DEBUG",
+    # which build of torch the set-up installs (tools/bootstrap.py)
+    "CURLNB_TORCH_BACKEND",
+    # 1: install a build of torch that has no committed digests (tools/bootstrap.py)
+    "CURLNB_UNVERIFIED",
+)
 
 # what a wheel has of the checkout (setup.py): catalogue and ledger
 CARRIED = Path(__file__).resolve().parent.parent / "carried"
@@ -109,13 +81,16 @@ if os.environ.get("MUJOCO_GL") == "":  # dm_control takes it for the name of a r
 
 
 def setting(name: str) -> str:
-    """The value of one of VARIABLES, empty where it is not set. ValueError for one that it cannot
-    have.
-    """
-    value, (pattern, meaning) = os.environ.get(name, ""), VARIABLES[name]
-    if value and not re.fullmatch(pattern, value):
-        raise ValueError(f"{name}={value!r} is not a value that it can have: {meaning}")
-    return value
+    """The value of one of VARIABLES, empty where it is not set."""
+    return os.environ.get(name, "")
+
+
+def number(name: str, default: int, least: int) -> int:
+    """A variable as a whole number. ValueError, in one line, for another value."""
+    value = setting(name) or str(default)
+    if not value.isdecimal() or not least <= int(value) < 10_000:
+        raise ValueError(f"{name} is {value!r}: it must be a whole number from {least} to 9999")
+    return int(value)
 
 
 def home() -> Path:
@@ -185,12 +160,12 @@ def adopt() -> bool:
 
 def threads() -> int:
     """CPU threads of a run."""
-    return int(setting("CURLNB_THREADS") or 1)
+    return number("CURLNB_THREADS", 1, least=1)
 
 
 def workers() -> int:
     """Processes that a sweep keeps busy on the CPU."""
-    return int(setting("CURLNB_WORKERS") or cores())
+    return number("CURLNB_WORKERS", cores(), least=0)
 
 
 def cores() -> int:

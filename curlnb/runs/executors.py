@@ -11,15 +11,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
-from typing import Any
 
 import cloudpickle
 
 from curlnb import extras
 from curlnb.runs.devices import keep_memory
-from curlnb.runs.experiment import Experiment, as_json
+from curlnb.runs.experiment import Asked, as_json
 from curlnb.runs.store import Record, Store
 
 PRELOADED = ("torch", "torch._dynamo", "pandas")
@@ -37,34 +36,30 @@ class OtherCodeError(SweepError):
     """A worker whose code, data or numerics are not those of the process that asks."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run that a sweep asks for. key: its name in the store, as the process that asks computes
-    it.
-    """
+@dataclass(frozen=True, eq=False)
+class Job(Asked):
+    """One run that a sweep asks for, and the store that keeps it."""
 
-    experiment: Experiment
     store: Store
-    parameters: dict[str, Any]
-    seed: int
-    key: str
 
     def find(self) -> Record | None:
-        return self.store.find(self.experiment, self.parameters, self.seed)
+        return self.store.found(self)
 
     def run(self, wait: bool) -> bool:
         """Compute the run; False where another process is at work on it and this one is not to
-        wait.
+        wait. It is filed under its key as it is now: an own part may have been changed by the run
+        before.
         """
-        return self.store.run(self.experiment, self.parameters, self.seed, wait=wait) is not None
+        return self.store.run(replace(self), wait=wait) is not None
 
     def sent(self) -> bytes:
-        """The job for another process. What a notebook or a script defines travels by value; this
-        project's settings travel along. No two are equal: Dask computes equal tasks once.
+        """The job for another process, and its key here. What a notebook or a script defines
+        travels by value; this project's settings travel along. No two are equal: Dask computes
+        equal tasks once.
         """
         settings = {name: value for name, value in os.environ.items() if name.startswith("CURLNB_")}
-        job = Job(self.experiment, Store(self.store.root), self.parameters, self.seed, self.key)
-        return cloudpickle.dumps((job, settings, uuid.uuid4()))
+        job = replace(self, store=Store(self.store.root))
+        return cloudpickle.dumps((job, self.key, settings, uuid.uuid4()))
 
     def __str__(self) -> str:
         named = as_json(self.parameters | {"seed": self.seed}, digests=False)
@@ -97,7 +92,7 @@ def scheduled(address: str) -> Iterator[Executor]:
     """The executor of the Dask scheduler at `address` ("tcp://host:8786") or behind a scheduler
     file (a path that ends in .json). SweepError where none answers within 30 seconds.
     """
-    extras.need("CURLNB_SCHEDULER", "distributed")
+    extras.need("CURLNB_SCHEDULER", "cluster", "distributed")
     from distributed import Client
 
     where = {"scheduler_file" if address.endswith(".json") else "address": address}
@@ -129,7 +124,7 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
     """
     with _ONE_AT_A_TIME:
         try:
-            job, settings, _ = cloudpickle.loads(sent)
+            job, key, settings, _ = cloudpickle.loads(sent)
         except (ImportError, AttributeError) as error:  # of a module that is new, or was edited
             raise OtherCodeError(
                 f"the worker on {platform.node()} lacks what the run needs ({error}): "
@@ -139,7 +134,7 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
             if same_machine and name not in settings:
                 del os.environ[name]
         os.environ.update(settings)
-        if job.experiment.key(job.parameters, job.seed) != job.key:
+        if job.key != key:
             raise OtherCodeError(
                 f"the worker on {platform.node()} has other code, data or numerics for "
                 f"{job.experiment.name}: give it the same checkout, or restart the kernel"

@@ -9,7 +9,6 @@ is one argument in the code and several parameters of the run.
 
 import functools
 import inspect
-import itertools
 import json
 import pkgutil
 import reprlib
@@ -42,16 +41,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "tau_plus": (0, 1 - 1e-12),
     "beta": (0, 1e6),
 }
-_KINDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    type(None): "None",
-    list: "a list",
-    tuple: "a list",
-}
 _PLAIN = bool | int | float | str | list | tuple | dict | None
+_ALSO = {int: float, list: tuple, tuple: list}  # what a value is taken for beside its own type
 
 
 class StoreError(RuntimeError):
@@ -94,9 +85,9 @@ class Experiment:
         line, is imported.
         """
         known = _parameters_of(self.function)
-        if unknown := [name for name in given if name not in known]:
+        if unknown := given.keys() - known.keys():
             raise StoreError(
-                f"{self.name} has no parameter {unknown[0]!r}; it has {', '.join(sorted(known))}"
+                f"{self.name} has no parameter {min(unknown)!r}; it has {', '.join(sorted(known))}"
             )
         given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         if is_ours(self.function.__module__):
@@ -117,35 +108,9 @@ class Experiment:
         """
         return self.function(run, seed=seed, **grouped(self.function, parameters))
 
-    def identity(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Digest of what was asked for: parameters that differ from their defaults, the seed, and
-        the data; 16 hex digits.
-
-        A default's value is code, and counts in `code`; so a new parameter leaves older runs'
-        identities as they were. References are looked up by it. An own part, a function given as a
-        parameter say, counts by all that it reaches (`following`).
-        """
-        full = self.parameters(parameters)
-        return _hash([self.name, _asked(full, self.function), int(seed), self.data(full)])
-
-    def code(self, parameters: Mapping[str, Any]) -> str:
-        """Digest of the code that makes a run's numbers; of a notebook's function as it is now."""
-        return code_digest(self.function, self.parameters(parameters))
-
-    def key(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Name of the run in a store: identity, code and numerics."""
-        numbers = numerics(self.parameters(parameters))
-        return _hash([self.identity(parameters, seed), self.code(parameters), numbers])
-
-    def training_key(self, parameters: Mapping[str, Any], seed: int) -> str:
-        """Name of the training that it shares with all experiments of the same `training`; empty
-        where it has none.
-        """
-        if self.training is None:
-            return ""
-        full = self.parameters(parameters)
-        asked, code = _asked(full, self.training), code_digest(self.training, full)
-        return _hash([asked, int(seed), self.data(full), code, numerics(full)])
+    def asked(self, parameters: Mapping[str, Any], seed: int) -> "Asked":
+        """The run with these parameters and this seed, both checked."""
+        return Asked(self, self.parameters(parameters), check_seed(seed))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process by name where it can be imported there; else by value, with the
@@ -155,6 +120,61 @@ class Experiment:
         if is_ours(home) or installed(home):
             return pkgutil.resolve_name, (f"{home}:{self.function.__name__}",)
         return Experiment, (self.function, self.data, self.training, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A run that is asked for, and its names, each computed once. Made by `Experiment.asked`.
+
+    parameters: all of them. An own part, a function given as a parameter say, counts in the names
+    by all that it reaches (`follow`) at the time at which they are computed.
+    """
+
+    experiment: Experiment
+    parameters: dict[str, Any]
+    seed: int
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Digest of what was asked for: parameters that differ from their defaults, the seed, and
+        the data; 16 hex digits.
+
+        A default's value is code, and counts in `code`; so a new parameter leaves older runs'
+        identities as they were. References are looked up by it.
+        """
+        differing = _differing(self.parameters, self.experiment.function)
+        data = self.experiment.data(self.parameters)
+        return _hash([self.experiment.name, differing, self.seed, data])
+
+    @functools.cached_property
+    def code(self) -> str:
+        """Digest of the code that makes a run's numbers; of a notebook's function as it is now."""
+        return code_digest(self.experiment.function, self.parameters)
+
+    @functools.cached_property
+    def numerics(self) -> dict[str, Any]:
+        """See `devices.numerics`."""
+        return numerics(self.parameters)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Name of the run in a store: identity, code and numerics."""
+        return _hash([self.identity, self.code, self.numerics])
+
+    @functools.cached_property
+    def training_key(self) -> str:
+        """Name of the training that it shares with all experiments of the same `training`; empty
+        where it has none.
+        """
+        training = self.experiment.training
+        if training is None:
+            return ""
+        differing, data = (
+            _differing(self.parameters, training),
+            self.experiment.data(self.parameters),
+        )
+        code = code_digest(training, self.parameters)
+        return _hash([differing, self.seed, data, code, self.numerics])
 
 
 def experiment(
@@ -183,12 +203,12 @@ def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
     for.
     """
     chosen = _names_in(parameters)
-    digests = (
-        package_digest(part.__module__, part.__name__, chosen)
-        if is_ours(part.__module__)
-        else follow(part, part.__name__)
-        for part in _parts(function, parameters)
-    )
+    digests = []
+    for part in _parts(function, parameters):
+        if is_ours(part.__module__):
+            digests.append(package_digest(part.__module__, part.__name__, chosen))
+        else:
+            digests.append(follow(part, part.__name__))
     return digest_of(*digests)
 
 
@@ -196,10 +216,10 @@ def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[
     """Where a run's code begins: its function, the groups of its parameters, functions of the
     package among their values, and the classes of those that are the user's own data.
     """
-    given = [value for value in parameters.values() if _place(value)]
-    kinds = dict.fromkeys(type(value) for value in parameters.values() if hasattr(value, "digest"))
-    hints = [taken.annotation for taken in _taken(function).values()]
-    return [function, *filter(is_dataclass, hints), *given, *kinds]
+    values = parameters.values()
+    kinds = dict.fromkeys(type(value) for value in values if hasattr(value, "digest"))
+    hints = (taken.annotation for taken in _taken(function).values())
+    return [function, *filter(is_dataclass, hints), *filter(_place, values), *kinds]
 
 
 def code_graphs(
@@ -216,8 +236,10 @@ def code_graphs(
 
 def _names_in(parameters: Mapping[str, Any]) -> frozenset[str]:
     """The texts among the values and in the lists among them."""
-    lists = [each if isinstance(each, list | tuple) else [each] for each in parameters.values()]
-    return frozenset(each for each in itertools.chain(*lists) if isinstance(each, str))
+    values: list[Any] = []
+    for value in parameters.values():
+        values += value if isinstance(value, list | tuple) else [value]
+    return frozenset(each for each in values if isinstance(each, str))
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -236,42 +258,24 @@ def check_seed(seed: Any) -> int:
 
 def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None:
     """Refuse a number, truth value, text or list that is not of the kind that the parameter's
-    annotation says, or out of range. said: the experiment and the name, for the error.
+    annotation says, or a number out of range. said: the experiment and the name, for the error.
 
     Own parts are checked by the experiment (`curlnb.experiments.own_parts`).
     """
-    kinds = _members(parameter.annotation)
-    if not isinstance(value, _PLAIN) or {object, dict, Any, parameter.empty} & {*kinds}:
-        return
-    words = [_KINDS.get(typing.get_origin(kind) or kind, "a part of your own") for kind in kinds]
-    wanted = f"{said} is {reprlib.repr(value)}: it must be {' or '.join(dict.fromkeys(words))}"
-    if not any(_fits(value, kind) for kind in kinds):
-        raise ValueError(wanted)
-    for number in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            default = (0, MOST) if isinstance(number, int) else FINITE
-            low, high = RANGES.get(parameter.name, default)
-            if not low <= number <= high:
-                raise ValueError(f"{wanted} from {low} to {high}")
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
+    hint, kind = parameter.annotation, type(value)
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    kind = typing.get_origin(hint) or hint
-    if kind in (list, tuple):
-        items = {*typing.get_args(hint)} - {Ellipsis}
-        return isinstance(value, list | tuple) and (
-            not items or all(any(_fits(each, item) for item in items) for each in value)
-        )
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float)
-    return kind in _KINDS and isinstance(value, kind)
+    kinds = {
+        typing.get_origin(each) or each for each in (typing.get_args(hint) if union else [hint])
+    }
+    if not isinstance(value, _PLAIN) or kinds & {object, dict, Any, parameter.empty}:
+        return
+    wanted = f"{said} is {reprlib.repr(value)}: it must be {inspect.formatannotation(hint)}"
+    if kind not in kinds and _ALSO.get(kind) not in kinds:
+        raise ValueError(wanted)
+    if kind in (int, float):
+        low, high = RANGES.get(parameter.name, (0, MOST) if kind is int else FINITE)
+        if not low <= value <= high:
+            raise ValueError(f"{wanted} from {low} to {high}")
 
 
 @functools.cache
@@ -312,10 +316,15 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
     return arguments
 
 
-def _asked(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
+def _differing(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     """Those of the function's parameters that differ from their defaults, as JSON."""
-    known = _parameters_of(function)
-    return as_json({n: parameters[n] for n in known if _differs(parameters[n], known[n].default)})
+    found = {}
+    for name, parameter in _parameters_of(function).items():
+        value, default = parameters[name], parameter.default
+        # a tensor's comparison has no one truth value
+        if value is not default and (isinstance(value, torch.Tensor) or value != default):
+            found[name] = value
+    return as_json(found)
 
 
 def as_json(value: Any, *, name: str = "a parameter", digests: bool = True) -> Any:
@@ -362,12 +371,6 @@ def _placed(value: Any) -> Any:
             "for example curlnb.models.encoders:resnet9"
         )
     return found
-
-
-def _differs(value: Any, default: Any) -> bool:
-    if isinstance(value, torch.Tensor):  # has no one truth value
-        return value is not default
-    return bool(value != default)
 
 
 def _hash(value: Any) -> str:

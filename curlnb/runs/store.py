@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from curlnb.runs import environment, files, provenance
-from curlnb.runs.devices import default_device, in_force, numerics, other_numerics
-from curlnb.runs.experiment import Experiment, StoreError, as_json, grouped
+from curlnb.runs.devices import default_device, in_force, other_numerics
+from curlnb.runs.experiment import Asked, Experiment, StoreError, as_json, grouped
 
 Record = dict[str, Any]
 
@@ -96,15 +96,14 @@ class Store:
     reference: Path | None = None
     reference_only: bool = False
 
-    def folder(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Path:
-        return self.root / experiment.name / experiment.key(parameters, seed)
+    def folder(self, asked: Asked) -> Path:
+        return self.root / asked.experiment.name / asked.key
 
-    def begin(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Run:
+    def begin(self, asked: Asked) -> Run:
         """The run as the experiment sees it."""
-        run = Run(self.folder(experiment, parameters, seed))
-        training = experiment.training_key(parameters, seed)
-        run.trained = self.root / "trained" / f"{training}.safetensors" if training else None
-        return run
+        training = asked.training_key
+        trained = self.root / "trained" / f"{training}.safetensors" if training else None
+        return Run(self.folder(asked), trained=trained)
 
     def find(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
@@ -112,34 +111,35 @@ class Store:
         """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
         "reference", with what other numerics.
         """
-        folder = None if self.reference_only else self.folder(experiment, parameters, seed)
-        if folder and (record := _finished(folder)):
+        return self.found(experiment.asked(parameters, seed))
+
+    def found(self, asked: Asked) -> Record | None:
+        """See `find`."""
+        if not self.reference_only and (record := _finished(self.folder(asked))):
             return record
+        name = asked.experiment.name
         if self.reference is not None:
-            known = read_reference(self.reference / f"{experiment.name}.jsonl")
-            found = known.get(experiment.identity(parameters, seed))
-            if found and (self.reference_only or found["code"] == experiment.code(parameters)):
-                others = other_numerics(found.get("numerics", {}), parameters)
+            found = read_reference(self.reference / f"{name}.jsonl").get(asked.identity)
+            if found and (self.reference_only or found["code"] == asked.code):
+                others = other_numerics(found.get("numerics", {}), asked.numerics)
                 return found | {"origin": ", ".join(["reference", *others])}
         if self.reference_only:
             raise StoreError(
-                f"no reference run of {experiment.name} with these parameters: "
+                f"no reference run of {name} with these parameters: "
                 "run `make reproduce reference` and commit"
             )
         return None
 
-    def run(
-        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int, *, wait: bool = True
-    ) -> Record | None:
+    def run(self, asked: Asked, *, wait: bool = True) -> Record | None:
         """The run's record, computed if it is not there yet.
 
         Another process at work on the same run, or on a training that it shares, is waited for;
         with `wait=False` None is returned instead. After a crash the run goes on from its last
         checkpoint.
         """
-        if record := self.find(experiment, parameters, seed):
+        if record := self.found(asked):
             return record
-        run = self.begin(experiment, parameters, seed)
+        run = self.begin(asked)
         locks = [run.folder / "lock"]
         # else two experiments that share a training would both train at once
         if run.trained is not None and not run.trained.exists():
@@ -150,11 +150,11 @@ class Store:
                     held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
                 if record := _finished(run.folder):
                     return record
-                return _execute(experiment, experiment.parameters(parameters), seed, run)
+                return _execute(asked, run)
         except Timeout:
             return None
 
-    def note_use(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> None:
+    def note_use(self, asked: Asked) -> None:
         """Remember that the running notebook stands on this run, so that `make reference` takes it
         along.
         """
@@ -162,16 +162,14 @@ class Store:
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "a") as file:
-                file.write(f"{experiment.name}/{experiment.key(parameters, seed)}\n")
+                file.write(f"{asked.experiment.name}/{asked.key}\n")
 
-    def arrays(
-        self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
-    ) -> dict[str, Tensor]:
+    def arrays(self, asked: Asked) -> dict[str, Tensor]:
         """What the run kept beside its metrics, its learning curve too: name -> tensor. A run that
         is not in this store is computed first.
         """
-        Store(self.root).run(experiment, parameters, seed)
-        saved = files.load_tensors(self.folder(experiment, parameters, seed) / ARRAYS)
+        Store(self.root).run(asked)
+        saved = files.load_tensors(self.folder(asked) / ARRAYS)
         return saved[0] if saved else {}
 
     def curve(
@@ -180,7 +178,7 @@ class Store:
         """The run's learning curve: for "loss" and each scalar that its training logs a list with
         one number an epoch. See `arrays`.
         """
-        kept = self.arrays(experiment, parameters, seed).items()
+        kept = self.arrays(experiment.asked(parameters, seed)).items()
         return {n.removeprefix(CURVE): t.tolist() for n, t in kept if n.startswith(CURVE)}
 
     def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
@@ -195,13 +193,13 @@ class Store:
                 f"{experiment.name} keeps no trained network: `@experiment(training=...)` says "
                 "which function trains it"
             )
-        full = experiment.parameters(parameters)
-        Store(self.root).run(experiment, full, seed)
-        run = self.begin(experiment, full, seed)
-        precision = full.get("precision", "float32")
-        with FileLock(run.folder / "lock"), in_force(seed, precision, run.device):
+        asked = experiment.asked(parameters, seed)
+        Store(self.root).run(asked)
+        run, precision = self.begin(asked), asked.parameters.get("precision", "float32")
+        with FileLock(run.folder / "lock"), in_force(asked.seed, precision, run.device):
             # trains where the network was lost
-            found = experiment.training(run, seed=seed, **grouped(experiment.training, full))
+            arguments = grouped(experiment.training, asked.parameters)
+            found = experiment.training(run, seed=asked.seed, **arguments)
             run.keep_training()
             run.tidy()
             return found
@@ -209,13 +207,16 @@ class Store:
 
 def _finished(folder: Path) -> Record | None:
     """The record in a run's folder, if it and the run's arrays are whole."""
+    if not folder.exists():
+        return None
     record = files.read_sealed(folder / "run.json")
     if not record or (record["arrays"] and files.load_tensors(folder / ARRAYS) is None):
         return None
     return record | {"origin": "computed"}
 
 
-def _execute(experiment: Experiment, full: dict[str, Any], seed: int, run: Run) -> Record:
+def _execute(asked: Asked, run: Run) -> Record:
+    experiment, full, seed = asked.experiment, asked.parameters, asked.seed
     for leftover in run.folder.glob(".*"):  # what a killed writer left half done
         leftover.unlink()
     start, earlier = time.perf_counter(), run.load_checkpoint()
@@ -247,9 +248,9 @@ def _execute(experiment: Experiment, full: dict[str, Any], seed: int, run: Run) 
         "metrics": metrics,
         "seconds": round(time.perf_counter() - start + before, 2),
         "device": str(run.device.type),
-        "identity": experiment.identity(full, seed),
-        "code": experiment.code(full),
-        "numerics": numerics(full),
+        "identity": asked.identity,
+        "code": asked.code,
+        "numerics": asked.numerics,
         "machine": provenance.machine() | {"threads": threads} | run.notes,
         "commit": provenance.commit(),
         "arrays": sorted(arrays),

@@ -1,11 +1,11 @@
 """A grid of parameters x seeds -> one tidy DataFrame, by way of the run store."""
 
+import contextlib
 import itertools
 import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
@@ -14,6 +14,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,7 @@ from curlnb.runs.store import COSTS, Record, Store, default_store
 
 MOST_SEEDS = 10**6
 TRAINED = 0.9  # of a run, when it has taken its last step
+EVERY = (60.0, 1.0)  # seconds between two lines, and between two looks where a bar is drawn
 RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or has other code
 
 
@@ -67,13 +69,12 @@ def sweep(
         )
     store = store or default_store()
     jobs = [
-        Job(experiment, store, full, seed, experiment.key(full, seed))
+        Job(experiment, experiment.parameters({**fixed, **point}), check_seed(seed), store)
         for point, seed in _points(grid, seeds)
-        for full in [experiment.parameters({**fixed, **point})]
     ]
     _refuse_namesakes(jobs)
     for job in jobs:
-        store.note_use(experiment, job.parameters, job.seed)
+        store.note_use(job)
     if environment.dry():
         return _dry(jobs)
     found = {job.key: job.find() for job in jobs}
@@ -81,16 +82,15 @@ def sweep(
         _compute(missing, executor, workers)
         found |= {job.key: shown(job) for job in missing}
     for job in missing:
-        if found[job.key] is not None:
-            continue
-        if experiment.key(job.parameters, job.seed) != job.key:
+        if replace(job).key != job.key:
             raise SweepError(
                 f"{job} changed its own key while it ran: a part of your own writes to a list, a "
                 "counter or another value that the key holds; keep that out of the part"
             )
-        raise SweepError(
-            f"a worker finished {job}, but not in {store.root}: all must share that folder"
-        )
+        if found[job.key] is None:
+            raise SweepError(
+                f"a worker finished {job}, but not in {store.root}: all must share that folder"
+            )
     return pd.DataFrame([_row(job, found[job.key]) for job in jobs])
 
 
@@ -122,7 +122,7 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
         if form not in records or not shown.issuperset(values.values()):
             seen = values.get("encoder") in shown and job.parameters["encoder"] in _LARGE
             small = {"encoder": "cnn"} if seen else {}
-            record = job.store.run(job.experiment, job.parameters | small, job.seed)
+            record = job.store.run(replace(job, parameters=job.parameters | small))
             assert record is not None
             records[form] = record
             shown.update(values.values())
@@ -158,7 +158,7 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
                     "them"
                 )
             chosen = range(chosen)
-        chosen = [*map(check_seed, chosen)]
+        chosen = [*chosen]
         points += [(parameters, seed) for seed in (chosen[:1] if environment.dry() else chosen)]
     return points
 
@@ -176,12 +176,10 @@ def _refuse_namesakes(jobs: list[Job]) -> None:
     """
     known: dict[str, str] = {}
     for job in jobs:
-        row = json.dumps([as_json(job.parameters, digests=False), job.seed])
-        if known.setdefault(row, job.key) != job.key:
-            own = [n for n, v in job.parameters.items() if callable(v) or hasattr(v, "digest")]
+        if known.setdefault(str(job), job.key) != job.key:
             raise ValueError(
-                f"two values of {' or '.join(own)} have one name: give each a name of its own, for "
-                "example by its __name__"
+                f"two different runs are both {job}: give each part of your own a name of its own, "
+                "for example by its __name__"
             )
 
 
@@ -200,7 +198,7 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
     failed: list[tuple[Job, BaseException]] = []
     left = {job.key: job for job in jobs}
     wait, anew, renewals = False, False, 0
-    with Display(jobs) as display:
+    with displayed(left):
         while left:
             if own:
                 executor = local_processes(min(len(jobs), workers), anew)
@@ -218,7 +216,6 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
                     if isinstance(outcome, BaseException):
                         failed.append((job, outcome))
                     del left[job.key]
-                    display.finished(job)
             renewals += anew
             wait = not anew
     if failed:
@@ -270,76 +267,48 @@ def _outcomes(
 # --- how far the runs are: a bar where it can be drawn, else a line a minute ----------------------
 
 
-class Display:
-    """A bar over `jobs` that moves with the steps of each run, on a terminal and in a notebook.
-    Elsewhere a line a minute, in the log of `make reproduce` or on standard error.
+@contextlib.contextmanager
+def displayed(left: dict[str, Job]) -> Iterator[None]:
+    """A bar over the jobs that are `left`, which moves with the steps of each run, on a terminal
+    and in a notebook. Elsewhere a line a minute, in the log of `make reproduce` or on standard
+    error.
     """
+    name, total = next(iter(left.values())).experiment.name, len(left)
+    logged, over = "CURLNB_LOG" in os.environ, threading.Event()
+    drawn = not logged and (sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules)
+    bar = tqdm(total=total, desc=name, unit="run", disable=not drawn, leave=False)
 
-    def __init__(self, jobs: list[Job]) -> None:
-        self.left = {job.key: job for job in jobs}
-        self.name, self.total, self.start = jobs[0].experiment.name, len(jobs), time.monotonic()
-        self.last_line, self.over = self.start, threading.Event()
-
-    def __enter__(self) -> "Display":
-        drawn = "CURLNB_LOG" not in os.environ and (
-            sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
-        )
-        self.bar = tqdm(
-            total=self.total, desc=self.name, unit="run", disable=not drawn, leave=False
-        )
-        environment.log(f"{self.name}: {self.total} runs to do")
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
-        self.bar.close()
-        if not self.left:
-            seconds = time.monotonic() - self.start
-            environment.log(f"{self.name}: {self.total} runs done in {seconds:.0f} s")
-
-    def finished(self, job: Job) -> None:
-        self.left.pop(job.key, None)
-        self.move()
-
-    def move(self) -> str:
-        """Move the bar to where the runs are now. Returns that in words."""
-        notes = [note for job in list(self.left.values()) if (note := _note(job))]
-        done = sum(TRAINED * note["done"] / (note["total"] or 1) for note in notes)
-        self.bar.n = round(self.total - len(self.left) + done, 1)
-        self.bar.refresh()
-        return ", ".join(map(_in_words, notes[:4]))  # a cluster has more
-
-    def watch(self) -> None:
-        while not self.over.wait(1):
-            now = time.monotonic()
-            if self.bar.disable and now - self.last_line < 60:
-                continue
-            text = self.move()
-            self.bar.set_postfix_str(text, refresh=False)
-            if now - self.last_line >= 60:
-                self.last_line = now
-                line = f"{self.name}: {self.total - len(self.left)} of {self.total} runs done"
-                line += f"; {text}" if text else ""
+    def watch() -> None:
+        while not over.wait(EVERY[drawn]):
+            at = [_progress(job) for job in list(left.values())]
+            at_work = [words for _, words in at if words][:4]  # a cluster has more
+            bar.n = round(total - len(left) + sum(share for share, _ in at), 1)
+            bar.set_postfix_str(", ".join(at_work))
+            line = "; ".join([f"{name}: {total - len(left)} of {total} runs done", *at_work])
+            if logged:
                 environment.log(line)
-                if self.bar.disable and "CURLNB_LOG" not in os.environ:
-                    print(line, file=sys.stderr, flush=True)
+            elif not drawn:
+                print(line, file=sys.stderr, flush=True)
 
-
-def _in_words(note: dict[str, float]) -> str:
-    """A run's progress. After its last step it measures what it trained, which may take as long."""
-    loss = f", loss {note['loss']:.3f}" if "loss" in note else ""
-    if note["done"] >= note["total"]:
-        return f"trained{loss}, evaluating for {note['since']:.0f} s"
-    return f"epoch {note['done']:.1f} of {note['total']:g}{loss}"
-
-
-def _note(job: Job) -> dict[str, Any]:
-    """What the run last wrote of its progress, and the seconds since; empty before it begins."""
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
-        path = job.store.root / job.experiment.name / job.key / "progress.json"
-        return {"since": time.time() - path.stat().st_mtime, **json.loads(path.read_text())}
+        yield
+    finally:
+        over.set()
+        thread.join()
+        bar.close()
+
+
+def _progress(job: Job) -> tuple[float, str]:
+    """The share of a run that is done, and what it is at; empty before it begins. After its last
+    step it measures what it trained, which may take as long.
+    """
+    try:
+        note = json.loads((job.store.folder(job) / "progress.json").read_text())
     except (OSError, ValueError):
-        return {}
+        return 0.0, ""
+    done, total = note["done"], note["total"]
+    if done >= total:
+        return TRAINED, "trained, evaluating"
+    return TRAINED * done / total, f"epoch {done:.1f} of {total:g}"

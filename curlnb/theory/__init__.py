@@ -1,3 +1,3 @@
 from curlnb.extras import need
 
-need(__name__, "scipy")
+need(__name__, "notebooks", "scipy")

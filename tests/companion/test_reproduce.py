@@ -323,7 +323,7 @@ def test_killed_at_two_moments_it_leaves_nobody_behind_and_loses_nothing(checkou
     metrics = [json.loads(path.read_text())["metrics"] for path in runs.glob("*/run.json")]
     store = Store(checkout.root / "whole")
     about = {"pause": 0.1}
-    whole = [store.run(toy.regression, about, seed)["metrics"]["loss"] for seed in (0, 1)]
+    whole = [store.run(toy.regression.asked(about, seed))["metrics"]["loss"] for seed in (0, 1)]
     assert sorted(m["loss"] for m in metrics) == sorted(whole)
 
 

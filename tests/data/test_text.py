@@ -140,7 +140,7 @@ def test_reviews_measures_sentiment_and_can_train_on_another_set_with_its_word_v
     # the paper's own profile: unlabelled reviews, vectors of 300 numbers
     monkeypatch.setenv("CURLNB_DRY", "1")
     given = {"dataset": "imdb", "train_on": "imdb-unlabeled", "hidden": 4, "epochs": 1}
-    metrics = Store(tmp_path).run(reviews, given, 0)["metrics"]
+    metrics = Store(tmp_path).run(reviews.asked(given, 0))["metrics"]
     assert 0 <= metrics["accuracy"] <= 1
     assert 0 <= metrics["mu_accuracy"] <= 1
 

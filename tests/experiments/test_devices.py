@@ -139,7 +139,7 @@ def problems(folder, gpu):
         for parameters in variants.get(name, [{}]):
             with gpu():
                 try:
-                    record = store.run(experiment, parameters, 0)
+                    record = store.run(experiment.asked(parameters, 0))
                     if record is None or record["device"] != "cuda":
                         yield f"{name} {parameters}: did not run on the GPU"
                 except Exception as error:
@@ -223,7 +223,7 @@ def test_a_gpu_gives_the_same_bits_again(tmp_path, precision):
     from curlnb.runs.store import Store
 
     given = {"dataset": "cifar10-mini", "size": 24, "epochs": 2, "precision": precision}
-    first, again = (Store(tmp_path / name).run(simclr, given, 0) for name in ("one", "two"))
+    first, again = (Store(tmp_path / name).run(simclr.asked(given, 0)) for name in ("one", "two"))
     assert first["device"] == "cuda"
     assert first["metrics"] == again["metrics"]
 

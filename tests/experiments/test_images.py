@@ -21,7 +21,7 @@ def test_experiments_that_look_at_one_training_share_it_and_lemma_4_3_holds_at_e
     given = {"dataset": Noise(60), "batch": 16, "epochs": 2, "size": 16, "objective": "hard"}
     given |= {"tau_plus": 0.1, "beta": 1.0}
     plain, pictured, bounded = (
-        Store(tmp_path).run(experiment, given | more, 3)["metrics"]
+        Store(tmp_path).run(experiment.asked(given | more, 3))["metrics"]
         for experiment, more in (
             (simclr, {}),
             (visualise, {"points": 40, "drawn": 20}),
@@ -97,6 +97,7 @@ def test_bad_settings_are_named_in_one_line(tmp_path, parameters, message):
 
 
 def test_an_integer_given_for_a_fraction_is_the_same_run():
-    assert simclr.identity({"objective": "hard", "beta": 1}, 0) == simclr.identity(
-        {"objective": "hard", "beta": 1.0}, 0
+    assert (
+        simclr.asked({"objective": "hard", "beta": 1}, 0).identity
+        == simclr.asked({"objective": "hard", "beta": 1.0}, 0).identity
     )

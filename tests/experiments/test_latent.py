@@ -221,7 +221,7 @@ def test_representations_have_a_hundred_numbers_as_in_the_paper():
             {"method": "curled"},
             "method 'curled' is unknown; use one of curl, supervised, untrained",
         ),
-        ({"negatives": 0}, "negatives is 0: it must be a whole number from 1"),
+        ({"negatives": 0}, "negatives is 0: it must be int"),
         ({"block": 6}, "a batch of 12 holds less than two blocks of 7 points"),
         (
             {"block": 4, "batch": 20, "share": 0.5},

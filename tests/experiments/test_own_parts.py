@@ -81,16 +81,16 @@ def test_an_experiment_says_what_it_takes_and_that_it_is_not_called():
 
 def test_a_part_of_the_package_is_found_again_by_its_place(tmp_path):
     store, place = Store(tmp_path), "curlnb.models.encoders:resnet9"
-    record = store.run(surrogate, TINY | {"encoder": encoders.resnet9}, 0)
+    record = store.run(surrogate.asked(TINY | {"encoder": encoders.resnet9}, 0))
     assert record["parameters"]["encoder"] == place
     by_name = store.find(surrogate, TINY | {"encoder": place}, 0)
     assert by_name["metrics"] == record["metrics"]
     # a reference run is checked and computed again by it
-    assert surrogate.identity(TINY | {"encoder": place}, 0) == record["identity"]
+    assert surrogate.asked(TINY | {"encoder": place}, 0).identity == record["identity"]
     for wrong in ("curlnb.models.encoders:resnet99", "curlnb.models.nothing:resnet9"):
         said = f"{wrong} is no function of the package: give its module"
         with refused(said, StoreError):
-            store.run(surrogate, TINY | {"encoder": wrong}, 0)
+            store.run(surrogate.asked(TINY | {"encoder": wrong}, 0))
 
 
 def test_a_wrapper_of_a_function_of_the_package_is_a_part_of_its_own():
@@ -99,7 +99,7 @@ def test_a_wrapper_of_a_function_of_the_package_is_a_part_of_its_own():
         return linear_encoder(channels)
 
     parts = (encoders.resnet9, narrow, linear_encoder)
-    assert len({simclr.identity({"encoder": part}, 0) for part in parts}) == 3
+    assert len({simclr.asked({"encoder": part}, 0).identity for part in parts}) == 3
     assert as_json(narrow, digests=False) == "resnet9"
     assert as_json(encoders.resnet9, digests=False) == "curlnb.models.encoders:resnet9"
 
@@ -170,9 +170,9 @@ def test_a_part_that_does_not_fit_is_refused_in_one_line(tmp_path, parts, messag
 def test_arrays_of_ones_own_keep_their_key_once_their_digest_is_known(tmp_path):
     made = (Noise(24).split(split, torch.device("cpu")) for split in ("train", "test"))
     mine = datasets.from_arrays(*(part for data in made for part in (data.images, data.labels)))
-    key = simclr.key(TINY | {"dataset": mine}, 0)
+    key = simclr.asked(TINY | {"dataset": mine}, 0).key
     assert mine.digest
-    assert simclr.key(TINY | {"dataset": mine}, 0) == key
+    assert simclr.asked(TINY | {"dataset": mine}, 0).key == key
     assert execute(simclr, tmp_path, TINY | {"dataset": mine})["loss"] > 0
 
 
@@ -189,6 +189,10 @@ def test_a_part_that_writes_to_what_its_key_holds_is_named(tmp_path, monkeypatch
         seen.append(len(pos))
         return neg.mean(1) - pos
 
-    how = {"store": Store(tmp_path), "seeds": 1, "workers": 0}
+    how = {"store": Store(tmp_path), "seeds": 2, "workers": 0}
     with refused(r"objective='noting'.* changed its own key while it ran", executors.SweepError):
         sweep(simclr, [TINY | {"objective": noting}], **how)
+    seen.clear()  # the second run was not of this part
+    first, second = (how["store"].find(simclr, TINY | {"objective": noting}, s) for s in (0, 1))
+    assert first
+    assert not second

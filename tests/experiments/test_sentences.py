@@ -214,6 +214,6 @@ def test_bad_input_is_answered_in_one_line(tmp_path, dry):
     with refused("144 sentences, fewer than a batch of 400: use a smaller batch or more books"):
         batches_of(144, 400)
     with refused("method 'debiassed' is unknown; use one of biased, debiased"):
-        Store(tmp_path).run(quick_thoughts, {"method": "debiassed"}, 0)
+        Store(tmp_path).run(quick_thoughts.asked({"method": "debiassed"}, 0))
     with refused("method 'biased' takes no tau_plus"):
-        Store(tmp_path).run(quick_thoughts, {"tau_plus": 0.1}, 0)
+        Store(tmp_path).run(quick_thoughts.asked({"tau_plus": 0.1}, 0))

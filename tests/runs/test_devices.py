@@ -54,7 +54,7 @@ def test_a_run_computes_with_the_numerics_of_its_record(ampere, monkeypatch, tmp
     monkeypatch.setattr(Experiment, "call", lambda *given: seen.append(taken()) or compute(*given))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "none")
     monkeypatch.setenv("CURLNB_DEVICE", "cuda:1")
-    record = Store(tmp_path).run(counted, {"where": str(tmp_path / "log")}, 0)
+    record = Store(tmp_path).run(counted.asked({"where": str(tmp_path / "log")}, 0))
     assert seen == [(False, False)]
     assert (record["numerics"]["precision"], record["numerics"]["tf32"]) == ("float32", False)
 
@@ -116,7 +116,7 @@ def in_a_run(tmp_path, reader):
         patch.setattr(Experiment, "call", lambda *given: seen.append(state()) or compute(*given))
         with reader():
             before = state()
-            record = Store(tmp_path).run(regression, {"epochs": 1}, 3)
+            record = Store(tmp_path).run(regression.asked({"epochs": 1}, 3))
             after = state()
     return record["metrics"], seen, before, after
 

@@ -159,7 +159,7 @@ def test_threads_compute_what_this_process_computes(tmp_path):
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
     pytest.importorskip("distributed")
-    for address in (str(tmp_path / "absent.json"), "tls://127.0.0.1:9"):
+    for address in (str(tmp_path / "absent.json"), "tls://127.0.0.1:9", "tcp://host"):
         monkeypatch.setenv("CURLNB_SCHEDULER", address)
         with refused("no Dask scheduler answers at", SweepError):
             sweep(toy.given, [{"own": 1}], seeds=1, store=Store(tmp_path / "runs"))

@@ -283,14 +283,14 @@ def none(*args, **options):
 @pytest.mark.parametrize("looked", [False, True], ids=["before the first look", "after it"])
 @pytest.mark.parametrize("what", PATCHES)
 def test_every_kind_of_patch_is_refused(monkeypatch, what, looked):
-    before = images.simclr.key({}, 0)
+    before = images.simclr.asked({}, 0).key
     if not looked:
         fingerprint._said.cache_clear()
     with monkeypatch.context() as patch:
         PATCHES[what](patch)
         with pytest.raises(IdentityError, match="is not what its source says"):
-            images.simclr.key({}, 0)
-    assert images.simclr.key({}, 0) == before
+            _ = images.simclr.asked({}, 0).key
+    assert images.simclr.asked({}, 0).key == before
 
 
 def test_what_cannot_be_followed_is_named(kernel):
@@ -305,7 +305,7 @@ def test_what_cannot_be_followed_is_named(kernel):
 
 
 def test_an_own_part_counts_by_what_it_reaches(kernel):
-    own = "SCALE = {}\ndef mine(pos, neg): return SCALE * (neg.logsumexp(1) - pos)\nprint(images.simclr.key(dict(objective=mine), 0))"
+    own = "SCALE = {}\ndef mine(pos, neg): return SCALE * (neg.logsumexp(1) - pos)\nprint(images.simclr.asked(dict(objective=mine), 0).key)"
     assert kernel(own.format(1.0)) != kernel(own.format(2.0))
     assert kernel(own.format(1.0)) == kernel(own.format(1.0))
 

@@ -52,9 +52,9 @@ def half_done(root, done, cut, looked):
     """A store in the middle of the command: one seed is done, one was cut short, the shared
     training is kept and looked at once.
     """
-    Store(root).run(toy.regression, {"epochs": 2}, done)
+    Store(root).run(toy.regression.asked({"epochs": 2}, done))
     toy.interrupt(Store(root), toy.regression, {"epochs": 2}, cut, after=9)
-    Store(root).run(toy.loss_of, STEPS, looked)
+    Store(root).run(toy.loss_of.asked(STEPS, looked))
     return root
 
 
@@ -164,8 +164,9 @@ def test_a_full_disk_names_the_file_and_the_same_command_goes_on(tmp_path, monke
 
 
 def test_too_many_open_files_or_no_room_on_a_gpu_is_not_the_files_fault(tmp_path, monkeypatch):
-    Store(tmp_path).run(toy.regression, {"epochs": 1}, 0)
-    folder = Store(tmp_path).folder(toy.regression, {"epochs": 1}, 0)
+    asked = toy.regression.asked({"epochs": 1}, 0)
+    Store(tmp_path).run(asked)
+    folder = Store(tmp_path).folder(asked)
 
     def refuse(*_, **__):
         raise OSError(errno.EMFILE, "Too many open files")
@@ -181,7 +182,7 @@ def test_too_many_open_files_or_no_room_on_a_gpu_is_not_the_files_fault(tmp_path
 
 def test_a_damaged_line_of_a_reference_is_named_and_counts_as_absent(tmp_path, capfd):
     records = [
-        Store(tmp_path / "runs").run(toy.regression, {"epochs": 1}, seed) for seed in range(3)
+        Store(tmp_path / "runs").run(toy.regression.asked({"epochs": 1}, seed)) for seed in range(3)
     ]
     path = tmp_path / "toy.regression.jsonl"
     lines = [json.dumps(files.seal(record, "runs/toy.regression.jsonl")) for record in records]

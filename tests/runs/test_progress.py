@@ -2,8 +2,8 @@
 and what a run is at.
 """
 
-import os
 import sys
+import time
 
 import pytest
 from toy import regression
@@ -15,76 +15,77 @@ from curlnb.runs.store import Store
 
 @pytest.fixture
 def job(tmp_path):
-    parameters = regression.parameters({})
-    return Job(regression, Store(tmp_path / "runs"), parameters, 0, regression.key(parameters, 0))
+    return Job(regression, regression.parameters({}), 0, Store(tmp_path / "runs"))
 
 
 def note(job, done, total, **values):
-    run = job.store.begin(job.experiment, job.parameters, job.seed)
+    run = job.store.begin(job)
     run.folder.mkdir(parents=True, exist_ok=True)
     run.progress(done, total, **values)
     return run
 
 
-def watched(display, seconds):
-    """The display's thread, at once: its clock goes on by a second a look."""
-    clock = [0.0]
-
-    class Seconds:
-        def wait(self, _):
-            clock[0] += 1
-            return clock[0] > seconds
-
-        def set(self): ...
-
-    display.over, display.start, display.last_line = Seconds(), 0.0, 0.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep.time, "monotonic", lambda: clock[0])
-        display.watch()
-
-
 @pytest.fixture
-def display(job, monkeypatch):
+def nowhere(monkeypatch):
+    """Neither a terminal nor a notebook nor a log, and minutes that are short."""
     monkeypatch.delenv("CURLNB_LOG", raising=False)
     monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
-    with sweep.Display([job]) as display:
-        display.over.set()
-        yield display
+    monkeypatch.setattr(sweep, "EVERY", (0.01, 0.01))
 
 
-def test_a_file_gets_a_line_a_minute_and_no_bar(job, display, capsys):
+def seen(condition):
+    """Wait until the display's thread has shown something."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_file_gets_a_line_a_minute_and_no_bar(job, nowhere, capsys):
     note(job, 0.5, 2)
-    watched(display, 150)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == ["toy.regression: 0 of 1 runs done; epoch 0.5 of 2"] * 2
+    said = []
+    with sweep.displayed({job.key: job}):
+        seen(lambda: said.append(capsys.readouterr()) or len("".join(e for _, e in said)) > 99)
+    assert {out for out, _ in said} == {""}
+    lines = "".join(err for _, err in said).splitlines()
+    assert {*lines} == {"toy.regression: 0 of 1 runs done; epoch 0.5 of 2"}
 
 
-def test_a_log_gets_the_line_instead(job, display, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("CURLNB_LOG", str(tmp_path / "log"))
-    watched(display, 70)
+def test_a_log_gets_the_line_instead(job, nowhere, capsys, monkeypatch, tmp_path):
+    log = tmp_path / "log"
+    monkeypatch.setenv("CURLNB_LOG", str(log))
+    with sweep.displayed({job.key: job}):
+        seen(log.exists)
     assert capsys.readouterr().err == ""
-    assert (tmp_path / "log").read_text().endswith(" toy.regression: 0 of 1 runs done\n")
+    assert " toy.regression: 0 of 1 runs done\n" in log.read_text()
 
 
 @pytest.mark.parametrize("place", ["terminal", "notebook", "file"])
-def test_a_bar_is_drawn_where_somebody_looks(job, monkeypatch, place):
-    monkeypatch.delenv("CURLNB_LOG", raising=False)
-    monkeypatch.delitem(sys.modules, "ipykernel.kernelapp", raising=False)
+def test_a_bar_is_drawn_where_somebody_looks(job, nowhere, monkeypatch, place):
+    drawn = []
+
+    class Bar:
+        n = 0.0
+
+        def __init__(self, disable, **_):
+            drawn.append(not disable)
+
+        def set_postfix_str(self, text): ...
+
+        def close(self): ...
+
+    monkeypatch.setattr(sweep, "tqdm", Bar)
     if place == "terminal":
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     if place == "notebook":
         monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
-    with sweep.Display([job]) as display:
-        assert display.bar.disable == (place == "file")
+    with sweep.displayed({job.key: job}):
+        assert drawn == [place != "file"]
 
 
-def test_a_run_that_is_measured_after_its_training_says_so_and_for_how_long(job, display):
-    run = note(job, 0.9, 1)
-    assert display.move() == "epoch 0.9 of 1"
+def test_a_run_that_is_measured_after_its_training_says_so(job):
+    assert sweep._progress(job) == (0.0, "")
+    run = note(job, 0.5, 1)
+    assert sweep._progress(job) == (0.45, "epoch 0.5 of 1")
     run.progress(1, 1)  # within the same second
-    assert display.move() == "trained, evaluating for 0 s"
-    run.progress(1, 1, loss=0.5)
-    path = run.folder / "progress.json"
-    os.utime(path, (path.stat().st_mtime - 42,) * 2)
-    assert display.move() == "trained, loss 0.500, evaluating for 42 s"
+    assert sweep._progress(job) == (0.9, "trained, evaluating")

@@ -60,7 +60,7 @@ def test_a_run_begins_with_its_seed_and_its_threads_whatever_came_before(tmp_pat
     for seed in (0, 5):
         torch.manual_seed(99)
         first = float(torch.rand((), generator=generator(seed)))
-        assert Store(tmp_path).run(told_at_the_start, {}, seed)["metrics"] == {
+        assert Store(tmp_path).run(told_at_the_start.asked({}, seed))["metrics"] == {
             "first": first,
             "initial": seed,
             "threads": 2,
@@ -74,9 +74,9 @@ def test_an_unknown_parameter_is_named(tmp_path):
 
 
 def test_a_default_given_or_left_out_is_the_same_run():
-    assert toy.regression.identity({}, 0) == toy.regression.identity({"width": 16}, 0)
-    assert toy.regression.identity({}, 0) != toy.regression.identity({"width": 8}, 0)
-    assert toy.regression.identity({}, 0) != toy.regression.identity({}, 1)
+    assert toy.regression.asked({}, 0).identity == toy.regression.asked({"width": 16}, 0).identity
+    assert toy.regression.asked({}, 0).identity != toy.regression.asked({"width": 8}, 0).identity
+    assert toy.regression.asked({}, 0).identity != toy.regression.asked({}, 1).identity
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -97,8 +97,8 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
 def whole(tmp_path_factory):
     """An uninterrupted run: its metrics and its weight."""
     store = Store(tmp_path_factory.mktemp("whole"))
-    metrics = store.run(toy.regression, {}, 3)["metrics"]
-    return metrics, store.arrays(toy.regression, {}, 3)["weight"]
+    metrics = store.run(toy.regression.asked({}, 3))["metrics"]
+    return metrics, store.arrays(toy.regression.asked({}, 3))["weight"]
 
 
 @pytest.mark.parametrize("stop_after", [1, 8, 13])
@@ -109,8 +109,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, whole,
     store = Store(tmp_path)
     toy.interrupt(store, toy.regression, {}, 3, after=stop_after)
     torch.manual_seed(99)  # whatever happened in between
-    assert store.run(toy.regression, {}, 3)["metrics"] == whole[0]
-    assert torch.equal(store.arrays(toy.regression, {}, 3)["weight"], whole[1])
+    assert store.run(toy.regression.asked({}, 3))["metrics"] == whole[0]
+    assert torch.equal(store.arrays(toy.regression.asked({}, 3))["weight"], whole[1])
 
 
 def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_path):
@@ -174,7 +174,7 @@ def test_killed_twenty_times_the_table_is_that_of_an_uninterrupted_sweep(tmp_pat
 
 def test_two_processes_that_want_one_run_train_it_once(tmp_path):
     store, full = Store(tmp_path / "runs"), {"where": str(tmp_path / "count"), "pause": 1.0}
-    job = Job(toy.counted, store, full, 5, toy.counted.key(full, 5))
+    job = Job(toy.counted, full, 5, store)
     pool = local_processes(2)
     assert all(
         [each.result() for each in [pool.submit(work, job.sent(), True, True) for _ in range(2)]]
@@ -192,10 +192,12 @@ def test_experiments_of_one_training_train_it_once_and_measure_what_each_alone_w
         (toy.weights_of, {}),
     ):
         steps = {"where": str(where), **parameters}
-        record = shared.run(function, steps, 3)
+        record = shared.run(function.asked(steps, 3))
         assert (
             record["metrics"]
-            == Store(alone / function.name / str(parameters)).run(function, steps, 3)["metrics"]
+            == Store(alone / function.name / str(parameters)).run(function.asked(steps, 3))[
+                "metrics"
+            ]
         )
     assert (
         where.read_text().split() == ["3"] * 8 * 4
@@ -208,28 +210,28 @@ def test_experiments_of_one_training_train_it_once_and_measure_what_each_alone_w
 def test_another_training_is_not_shared(tmp_path, monkeypatch):
     where, store = tmp_path / "steps", Store(tmp_path / "runs")
     for seed, parameters in ((0, {}), (1, {}), (0, {"width": 5}), (0, {"epochs": 3})):
-        store.run(toy.loss_of, {"where": str(where), **parameters}, seed)
+        store.run(toy.loss_of.asked({"where": str(where), **parameters}, seed))
     assert len(where.read_text().split()) == 8 + 8 + 8 + 12
     assert len(list((store.root / "trained").glob("*.safetensors"))) == 4
-    assert toy.regression.training_key({}, 0) == ""  # keeps none
+    assert toy.regression.asked({}, 0).training_key == ""  # keeps none
     monkeypatch.setenv("CURLNB_THREADS", "2")  # other numerics
-    assert not store.begin(toy.loss_of, {"where": str(where)}, 0).trained.exists()
+    assert not store.begin(toy.loss_of.asked({"where": str(where)}, 0)).trained.exists()
 
 
 def test_a_kept_trainings_seconds_count_in_every_run_that_looks_at_it(tmp_path):
     store, parameters = Store(tmp_path), {"where": str(tmp_path / "steps")}
-    store.run(toy.loss_of, parameters, 0)
+    store.run(toy.loss_of.asked(parameters, 0))
     (kept,) = (tmp_path / "trained").glob("*.safetensors")
     tensors, state = files.load_tensors(kept)
     files.save_tensors(kept, tensors, state | {"seconds": 1000.0})
-    assert store.run(toy.weights_of, parameters, 0)["seconds"] >= 1000
+    assert store.run(toy.weights_of.asked(parameters, 0))["seconds"] >= 1000
 
 
 def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tmp_path):
     where, store = tmp_path / "steps", Store(tmp_path / "runs")
-    record = store.run(toy.loss_of, {"where": str(where)}, 3)
+    record = store.run(toy.loss_of.asked({"where": str(where)}, 3))
     assert store.curve(toy.loss_of, {"where": str(where)}, 3)["loss"] == record["metrics"]["loss"]
-    assert store.arrays(toy.regression, {"epochs": 1}, 0)["weight"].shape == (
+    assert store.arrays(toy.regression.asked({"epochs": 1}, 0))["weight"].shape == (
         16,
         8,
     )  # computed where it is not there
@@ -241,7 +243,7 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
     assert log["loss"] == record["metrics"]["loss"]
     assert (
         model.weight.flatten().tolist()
-        == store.run(toy.weights_of, {"where": str(where)}, 3)["metrics"]["weights"]
+        == store.run(toy.weights_of.asked({"where": str(where)}, 3))["metrics"]["weights"]
     )
     with refused(r"toy.regression keeps no trained network", StoreError):
         store.trained(toy.regression, {}, 0)
@@ -291,8 +293,8 @@ def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
     assert "instructions" not in usual  # so that runs made before this was asked keep their keys
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert numerics({}) == usual | {"instructions": "AVX2"}
-    assert other_numerics(usual, {}) == ["instructions of this project"]
-    assert other_numerics({}, {}) == [], (
+    assert other_numerics(usual, numerics({})) == ["instructions of this project"]
+    assert other_numerics({}, numerics({})) == [], (
         "a record from before numerics were kept says nothing of them"
     )
 
@@ -312,7 +314,7 @@ def test_a_reference_store_computes_nothing(tmp_path):
 
 def test_values_that_a_table_could_not_tell_apart_are_refused(tmp_path):
     store, alike = Store(tmp_path / "runs"), [functools.partial(pow, n) for n in (2, 3)]
-    with refused("two values of own have one name: give each a name of"):
+    with refused(r"two different runs are both toy.given\(own='partial', seed=0\): give each"):
         sweep(toy.given, {"own": alike}, seeds=1, store=store, workers=0)
     table = sweep(toy.given, {"own": [toy.double, toy.half]}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == ["double", "half"]
@@ -322,7 +324,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     store = Store(tmp_path / "runs")
     table = sweep(toy.given, {"own": np.arange(1, 3)}, seeds=1, store=store, workers=0)
     assert list(table["own"]) == [1, 2]
-    assert toy.given.key({"own": np.int64(2)}, 0) == toy.given.key({"own": 2}, 0)
+    assert toy.given.asked({"own": np.int64(2)}, 0).key == toy.given.asked({"own": 2}, 0).key
 
 
 @experiment

@@ -20,10 +20,10 @@ from curlnb.runs.store import Store, default_store
 def main():
     store, about = Store(default_store("night").root), committed.catalogue()
     for name, row in about.items():
-        parameters, seed = simclr.parameters(row["parameters"]), row["seed"]
-        record = store.run(simclr, parameters, seed)
+        asked = simclr.asked(row["parameters"], row["seed"])
+        record = store.run(asked)
         assert record is not None
-        state = store.trained(simclr, parameters, seed).model.state_dict()
+        state = store.trained(simclr, asked.parameters, asked.seed).model.state_dict()
         content = save({key: tensor.contiguous() for key, tensor in state.items()})
         (committed.folder() / f"{name}.safetensors").write_bytes(content)
         row |= {key: record[key] for key in ("identity", "code", "machine")}
