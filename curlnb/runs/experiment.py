@@ -272,7 +272,7 @@ def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None
     wanted = f"{said} is {reprlib.repr(value)}: it must be {inspect.formatannotation(hint)}"
     if kind not in kinds and _ALSO.get(kind) not in kinds:
         raise ValueError(wanted)
-    if kind in (int, float):
+    if isinstance(value, int | float) and kind is not bool:
         low, high = RANGES.get(parameter.name, (0, MOST) if kind is int else FINITE)
         if not low <= value <= high:
             raise ValueError(f"{wanted} from {low} to {high}")
