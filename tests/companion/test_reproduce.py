@@ -582,11 +582,11 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     monkeypatch.setattr(
         reference, "former_code", lambda path, *_: contextlib.nullcontext(("commit", tmp_path))
     )
-    monkeypatch.setattr(restamp, "_renew", lambda name, records, _: renewed.append((name, records)))
+    monkeypatch.setattr(restamp, "_renew", lambda records, _: renewed.append(records))
     monkeypatch.setattr(restamp, "_run", run)
     said = r"not a pure refactoring: c.d knn: 0.5009765625 now, 0.5 before"
     with pytest.raises(ValueError, match=said):
         restamp.restamp("quick")
-    assert renewed == [("a.b", own[:2])]
+    assert renewed == [own[:2]]
     del stale["c.d"]
     assert restamp.restamp("quick") == "1 stale experiments renewed"

@@ -52,9 +52,9 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_an_own_part_counts_in_the_key_of_a_run_and_of_its_training(name):
-    for key in (simclr.key, simclr.training_key):
-        keys = [key(TINY, 0), *(key(TINY | {name: part}, 0) for part in PARTS[name])]
-        assert len(set(keys)) == 3
+    given = [TINY, *(TINY | {name: part} for part in PARTS[name])]
+    asked = [simclr.asked(each, 0) for each in given]
+    assert len({each.key for each in asked}) == len({each.training_key for each in asked}) == 3
 
 
 def test_own_parts_of_every_kind_train_in_a_sweep_here_and_in_worker_processes(tmp_path):

@@ -252,7 +252,7 @@ def test_a_killed_worker_is_replaced_and_its_run_resumes_from_its_checkpoint(cli
 class Elsewhere(Store):
     """What this process sees where it and the workers have different folders under one path."""
 
-    def find(self, *_):
+    def found(self, _):
         return None
 
 
