@@ -216,12 +216,13 @@ def doctor() -> str:
     """A few lines about this machine: device, precision, versions, results, data."""
     device, about = devices.default_device(), provenance.machine()
     precision, compiled, missing = devices.admitted("bf16", True, device)
+    why_not = f" ({missing})" if missing else ""
     data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
     for name in datasets.names():
         data[datasets.available(name)].append(name)
     lines = {
         "device": f"{device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores",
-        "precision": f"{precision}, torch.compile {'on' if compiled else 'off'} {missing}",
+        "precision": f"{precision}, torch.compile {'on' if compiled else 'off'}{why_not}",
         "versions": f"python {platform.python_version()}, torch {about['torch']}",
         "results": environment.results_root(),
         **{state: ", ".join(names) for state, names in data.items()},

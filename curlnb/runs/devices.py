@@ -28,8 +28,8 @@ def default_device() -> torch.device:
 
 
 def check_environment() -> None:
-    """Refuse a CURLNB_* variable that is none, a number or a device that it cannot be; give the
-    paths among them their full length, in which ~ is the home folder.
+    """Refuse a CURLNB_* variable that is none, and a number, switch or device that it cannot be;
+    give the paths among them their full length, in which ~ is the home folder.
 
     Also refuse to start in one checkout with the package of another, as a copied .venv would,
     unless CURLNB_HOME says which of them is meant.
@@ -49,6 +49,9 @@ def check_environment() -> None:
             os.environ[name] = str(Path(path).expanduser().absolute())
     if not environment.home().is_dir():
         raise ValueError(f"CURLNB_HOME={str(environment.home())!r} is no folder")
+    for name in given.intersection(environment.SWITCHES):
+        if os.environ[name] not in ("", "0", "1"):
+            raise ValueError(f"{name} is {os.environ[name]!r}: it must be 0 or 1")
     environment.threads()
     environment.workers()
     if named := environment.setting("CURLNB_DEVICE"):

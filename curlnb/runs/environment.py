@@ -22,15 +22,26 @@ PATHS = (
     # a file that gets one line a minute on long work, where nobody watches a progress bar
     "CURLNB_LOG",
 )
-VARIABLES = (
-    *PATHS,
-    # the path below notebooks/, without the ending, of the notebook at work, set by
-    # `make reproduce`
-    "CURLNB_NOTEBOOK",
+SWITCHES = (
     # 0: adopt no committed reference run (`make reproduce`)
     "CURLNB_ADOPT",
     # 1: look runs up among the committed reference runs, compute none (`make test`)
     "CURLNB_REFERENCE",
+    # 1: replay compiled steps as CUDA graphs
+    "CURLNB_CUDA_GRAPHS",
+    # 1: two steps on synthetic data of the real shapes, to see that the code runs
+    "CURLNB_DRY",
+    # 1: an error of a command is shown with its traceback
+    "CURLNB_DEBUG",
+    # 1: install a build of torch that has no committed digests (tools/bootstrap.py)
+    "CURLNB_UNVERIFIED",
+)
+VARIABLES = (
+    *PATHS,
+    *SWITCHES,
+    # the path below notebooks/, without the ending, of the notebook at work, set by
+    # `make reproduce`
+    "CURLNB_NOTEBOOK",
     # how many processes a sweep keeps busy on the CPU, 0 for this one alone; default: one a core
     "CURLNB_WORKERS",
     # tcp://host:8786 or a scheduler file, which ends in .json: the Dask cluster on which sweeps
@@ -41,16 +52,8 @@ VARIABLES = (
     # cuda, cuda:1, mps or cpu, of those that this machine has; default: cuda where there is one,
     # else cpu. Some experiments need float64, which mps lacks
     "CURLNB_DEVICE",
-    # 1: replay compiled steps as CUDA graphs
-    "CURLNB_CUDA_GRAPHS",
-    # 1: two steps on synthetic data of the real shapes, to see that the code runs
-    "CURLNB_DRY",
-    # 1: an error of a command is shown with its traceback
-    "CURLNB_DEBUG",
     # which build of torch the set-up installs (tools/bootstrap.py)
     "CURLNB_TORCH_BACKEND",
-    # 1: install a build of torch that has no committed digests (tools/bootstrap.py)
-    "CURLNB_UNVERIFIED",
 )
 
 # what a wheel has of the checkout (setup.py): catalogue and ledger

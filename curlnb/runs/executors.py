@@ -47,10 +47,9 @@ class Job(Asked):
 
     def run(self, wait: bool) -> bool:
         """Compute the run; False where another process is at work on it and this one is not to
-        wait. It is filed under its key as it is now: an own part may have been changed by the run
-        before.
+        wait.
         """
-        return self.store.run(replace(self), wait=wait) is not None
+        return self.store.run(self, wait=wait) is not None
 
     def sent(self) -> bytes:
         """The job for another process, and its key here. What a notebook or a script defines

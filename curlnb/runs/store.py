@@ -16,7 +16,7 @@ import functools
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,10 @@ class Store:
 
         Another process at work on the same run, or on a training that it shares, is waited for;
         with `wait=False` None is returned instead. After a crash the run goes on from its last
-        checkpoint.
+        checkpoint. The run is filed under its key as it is now: an own part may have been changed
+        since it was asked for.
         """
+        asked = replace(asked)
         if record := self.found(asked):
             return record
         run = self.begin(asked)
@@ -168,6 +170,7 @@ class Store:
         """What the run kept beside its metrics, its learning curve too: name -> tensor. A run that
         is not in this store is computed first.
         """
+        asked = replace(asked)
         Store(self.root).run(asked)
         saved = files.load_tensors(self.folder(asked) / ARRAYS)
         return saved[0] if saved else {}

@@ -79,6 +79,7 @@ def test_every_number_of_every_experiment_is_checked(data):
 VARIABLES = {
     "CURLNB_THREADS": ["abc", "0", "99999"],
     "CURLNB_WORKERS": ["-1"],
+    "CURLNB_DRY": ["yes"],
     "CURLNB_DEVICE": ["gpu7", "cuda:99"],
     "CURLNB_HOME": ["/nowhere/at/all"],
 }
