@@ -57,9 +57,9 @@ def judged(
     - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
       was computed otherwise, with `n`, the independent units that it rests on. Five or more are
       needed, or the claim is undecided.
-    - exact: "holds", "proof step fails" or "fails"; value: the statistic, such as a largest ratio
-      found; cases: how many were tried. Where a region is claimed, the value alone decides, and
-      `exact` may be left out.
+    - exact: "holds", "proof step fails" or "fails", of a claim that plans no seeds; value: the
+      statistic, such as a largest ratio found; cases: how many were tried. Where a region is
+      claimed, the value alone decides, and `exact` may be left out.
     - nothing; note says why it was not run.
 
     data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
@@ -79,6 +79,9 @@ def judged(
         f"nothing measured: say in note= why; a value needs exact=, one of {words}": (
             not given and (not note or value is not None)
         ),
+        "it is measured over seeds: judge it by differences or an interval": (
+            exact is not None and claim.sd is not None
+        ),
         f"it claims no region: judge it by exact=, one of {words}": (
             over_seeds and not claim.bounded
         ),
@@ -91,6 +94,9 @@ def judged(
         ),
         f"exact={exact!r} with the value {value}, claimed {region}": (
             exact and claim.bounded and (value is None or inside != (exact == HOLDS))
+        ),
+        f"say in data= what it was measured on; the paper's is {', '.join(claim.data)}": (
+            over_seeds and claim.data and not data
         ),
     }
     for fault, true in faults.items():

@@ -258,7 +258,8 @@ def check_seed(seed: Any) -> int:
 
 def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None:
     """Refuse a number, truth value, text or list that is not of the kind that the parameter's
-    annotation says, or a number out of range; what a list holds is not looked at. said: the experiment and the name, for the error.
+    annotation says, or a number out of range; what a list holds is not looked at. said: the
+    experiment and the name, for the error.
 
     Own parts are checked by the experiment (`curlnb.experiments.own_parts`).
     """

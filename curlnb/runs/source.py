@@ -139,7 +139,10 @@ HERE = Source(Path(__file__).resolve().parent.parent)
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
-    """The names that a statement imports, and their full ones; none is relative (TID252 of ruff)."""
+    """The names that a statement imports, and their full ones.
+
+    None is relative (TID252 of ruff).
+    """
     if isinstance(node, ast.ImportFrom):
         return {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     roots = [(alias, alias.name.split(".")[0]) for alias in node.names]

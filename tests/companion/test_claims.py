@@ -387,6 +387,8 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
         (theory(), dict(differences=FIVE), "it claims no region: judge it by exact=, one of holds"),
         (theory(high=-0.5), dict(exact="holds", value=-0.4), "value -0.4, claimed < -0.5"),
+        (gain(), dict(differences=FIVE), "say in data= what .* on; the paper's is stl10"),
+        (GAIN, dict(exact="holds", value=1.0), "over seeds: judge it by differences or an inter"),
         (theory(), dict(exact="true"), "'true' is not one of holds, proof step fails, fails"),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
         (
