@@ -16,7 +16,7 @@ from curlnb.companion.finished import (
     saved,
 )
 from curlnb.companion.notebooks import name_of
-from curlnb.companion.reference import folder, records, records_in, write_runs
+from curlnb.companion.reference import folder, records, records_in, why_stale, write_runs
 from curlnb.companion.reproduce import reproduce
 from curlnb.runs import environment, files
 from curlnb.runs.files import read_json, write_atomically, write_json
@@ -24,14 +24,14 @@ from curlnb.runs.store import Record
 
 
 def add_runs(profile: str) -> str:
-    """Add the finished runs of results/<profile> to the committed ones. No notebook is executed and
-    no committed run is dropped; a run that was computed again takes the former's place. Returns a
-    line that says how many there are.
+    """Add the finished runs of results/<profile> to the committed ones, but for those that would be
+    stale there. No notebook is executed and no committed run is dropped; a run that was computed
+    again takes the former's place. Returns a line that says how many there are.
     """
     paths = sorted((environment.results_root() / profile / "runs").glob("*/*/run.json"))
     found = [*filter(None, map(files.read_sealed, paths))]
     known = {record["identity"]: record for record in records(profile)}
-    new = {record["identity"]: record for record in found}
+    new = {record["identity"]: record for record in found if not why_stale(record)}
     write_runs((known | new).values(), folder(profile) / "runs")
     return f"{len(new.keys() - known.keys())} runs added, {len(new.keys() & known.keys())} renewed"
 

@@ -68,23 +68,24 @@ def records_in(reference: Path) -> list[Record]:
 
 def stale(profile: str = "quick") -> dict[str, str]:
     """Experiment -> one line that says why its reference runs are stale; empty when all hold."""
-    problems = {}
-    for record in records(profile):
-        try:
-            asked = asked_by(record)
-            identity = asked.identity
-        except Exception as error:
-            problems[record["experiment"]] = f"its parameters changed ({error})"
-            continue
-        if record["code"] != asked.code:
-            problems[record["experiment"]] = "its code changed"
-        elif record["identity"] != identity:
-            problems[record["experiment"]] = "its defaults or its data changed"
+    problems = {each["experiment"]: why for each in records(profile) if (why := why_stale(each))}
     return {
         name: f"reference runs of {name} are stale: {why}. Run `make reproduce reference`; after a "
         "pure refactoring `make restamp` will do; `curlnb why` names what changed"
         for name, why in problems.items()
     }
+
+
+def why_stale(record: Record) -> str:
+    """Why a run would not be computed as it was; empty where it would."""
+    try:
+        asked = asked_by(record)
+        identity = asked.identity
+    except Exception as error:
+        return f"its parameters changed ({error})"
+    if record["code"] != asked.code:
+        return "its code changed"
+    return "" if record["identity"] == identity else "its defaults or its data changed"
 
 
 def sample(profile: str, count: int, commit: str, *, seconds: float = 30) -> list[Record]:

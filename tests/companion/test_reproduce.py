@@ -488,6 +488,18 @@ def test_the_committed_reference_runs_are_those_of_the_present_code(profile):
     assert reference.stale(profile) == {}
 
 
+def test_runs_are_added_that_are_of_the_present_code(promoted, monkeypatch):
+    monkeypatch.setattr(reference, "all_experiments", lambda: [toy.regression])
+    committed = promoted.reference / "runs" / "toy.regression.jsonl"
+    before = committed.read_text()
+    committed.write_text(before.splitlines()[0])
+    runs = promoted.quick / "runs" / "toy.regression"
+    former = files.read_sealed(next(runs.glob("*/run.json"))) | {"code": "old"}
+    files.write_sealed(runs / "z" / "run.json", former)
+    assert promoted("reference", "--add-runs") == "1 runs added, 1 renewed\n"
+    assert committed.read_text() == before
+
+
 def test_a_stale_reference_says_what_to_run(monkeypatch):
     record = dict(experiment="images.simclr", parameters={}, seed=0, code="old", identity="x")
     monkeypatch.setattr(reference, "records", lambda profile: [record])
