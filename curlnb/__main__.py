@@ -92,7 +92,8 @@ def _parser() -> _Parser:
     kept.add_argument(
         "--add-runs",
         action="store_true",
-        help="add the finished runs of the results folder, executing no notebook",
+        help="add the finished runs of the results folder that are of the present code and data, "
+        "executing no notebook",
     )
     return parser
 
@@ -195,12 +196,16 @@ def _asked(name: str, words: list[str]) -> Asked:
 
 
 def run(name: str, words: list[str], profile: str) -> None:
-    """Compute one run in the profile's store, so that notebooks find it, and print where it is."""
+    """Compute one run in the profile's store, so that notebooks find it, and print where it is; or
+    that it is adopted, as it is in a notebook run by hand.
+    """
     asked, store = _asked(name, words), default_store(profile)
     record = store.run(asked)
     assert record is not None
     numbers = {k: v for k, v in record["metrics"].items() if isinstance(v, int | float)}
-    print(f"{store.folder(asked)}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
+    computed = record["origin"] == "computed"
+    where = store.folder(asked) if computed else f"adopted from the {record['origin']}"
+    print(f"{where}: {record['seconds']:.0f} s, {json.dumps(numbers)}")
 
 
 def _value(text: str) -> Any:

@@ -20,19 +20,15 @@ from curlnb.companion import reference
 from curlnb.runs import environment, files
 from curlnb.runs.store import Record
 
-WEIGHTS = ("tau_plus", "beta")  # whose being zero or not is a branch of the losses
 
-
-def branch(record: Record) -> tuple[tuple[str, Any], ...]:
-    """What tells which code a run goes through: its parameters that are names, and whether the
-    loss's weights are in force.
+def branch(record: Record) -> frozenset[tuple[str, str]]:
+    """What tells which code a run goes through: its parameters; numbers other than 0 and 1 count
+    alike.
     """
-    told = {
-        name: bool(value) if name in WEIGHTS else value
+    return frozenset(
+        (name, "number" if isinstance(value, int | float) and value not in (0, 1) else str(value))
         for name, value in record["parameters"].items()
-        if name in WEIGHTS or isinstance(value, str)
-    }
-    return tuple(sorted(told.items()))
+    )
 
 
 def chosen(records: list[Record], commit: str) -> list[Record]:
@@ -68,7 +64,8 @@ def restamp(profile: str) -> str:
 
 def _compare(path: Path, picked: list[Record]) -> list[str]:
     """Metrics of a reference file's runs in which the code that wrote it and the present one
-    differ, a line each. Runs are trained for one epoch: two codes are compared, and not results.
+    differ, a line each. Of training a run's first epoch is enough: two codes are compared, and not
+    results.
     """
     here, lines = environment.home(), []
     with (

@@ -560,45 +560,56 @@ def test_agreement_is_bit_for_bit_on_one_machine_and_within_the_metrics_toleranc
     assert reference.agree(old, new, within) == agree
 
 
-def test_a_branch_is_told_by_names_and_by_whether_weights_are_in_force():
-    common = {"objective": "hard", "tau_plus": 0.1, "beta": 1.0, "epochs": 6}
-    changes = [{}, {"beta": 2.0}, {"epochs": 3}, {"beta": 0.0}, {"objective": "biased"}]
-    records = [{"parameters": common | each, "identity": str(each)} for each in changes]
-    assert len({restamp.branch(record) for record in records}) == 3
+def test_a_branch_is_told_by_all_parameters_but_the_sizes_of_numbers():
+    common = {"objective": "hard", "beta": 0.5, "epochs": 6, "block": 1, "flip": True, "k": None}
+    alike = [{}, {"beta": 2.0}, {"epochs": 3}]
+    apart = [{"objective": "biased"}, {"beta": 0.0}, {"epochs": 0}, {"block": 4}, {"flip": False}]
+    records = [
+        {"parameters": common | each, "identity": str(each)} for each in (*alike, *apart, {"k": 5})
+    ]
     drawn = [restamp.chosen(records, commit) for commit in "abcdef"]
-    assert all(len(each) == 3 for each in drawn)
+    assert all(len(each) == 7 for each in drawn)
     assert len({str(each) for each in drawn}) > 1
 
 
 def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, tmp_path):
+    monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
+    monkeypatch.setattr(reference, "all_experiments", lambda: [toy.counted, toy.given])
     own = [
-        {
-            "experiment": name,
-            "parameters": {"objective": o},
-            "seed": 0,
-            "identity": f"{name}{o}",
-            "metrics": {"knn": 0.5},
-        }
-        for name in ("a.b", "c.d")
-        for o in "xy"
+        {"experiment": each.name, "parameters": {name: value}, "seed": 0}
+        | {"code": "old", "identity": value}
+        for each, name in ((toy.counted, "where"), (toy.given, "own"))
+        for value in "xy"
     ]
-    renewed = []
+    reference.write_runs(own, reference.folder("quick") / "runs")
+    changed = {"own": "y"}
 
     def run(home, results, record):
-        changed = home == HOME and record["identity"] == "c.dy"
-        return {"knn": 0.5 + changed / 1024}
+        return {"knn": 0.5 + (home == tmp_path and record["parameters"] == changed) / 1024}
 
-    monkeypatch.setattr(reference, "records", lambda profile: own)
-    stale = {"a.b": "", "c.d": ""}
-    monkeypatch.setattr(reference, "stale", lambda profile: stale)
-    monkeypatch.setattr(
-        reference, "former_code", lambda path, *_: contextlib.nullcontext(("commit", tmp_path))
-    )
-    monkeypatch.setattr(restamp, "_renew", lambda records, _: renewed.append(records))
+    then = contextlib.nullcontext(("commit", tmp_path / "x"))
+    monkeypatch.setattr(reference, "former_code", lambda *_: then)
     monkeypatch.setattr(restamp, "_run", run)
-    said = r"not a pure refactoring: c.d knn: 0.5009765625 now, 0.5 before"
+    said = r"not a pure refactoring: toy.given knn: 0.5009765625 now, 0.5 before"
     with pytest.raises(ValueError, match=said):
         restamp.restamp("quick")
-    assert renewed == [own[:2]]
-    del stale["c.d"]
+    assert reference.stale("quick").keys() == {"toy.given"}
+    changed.clear()
     assert restamp.restamp("quick") == "1 stale experiments renewed"
+    reference.read_reference.cache_clear()  # what was written counts
+    assert restamp.restamp("quick") == "no reference run is stale"
+    assert len(reference.records("quick")) == 4
+
+
+def test_a_run_by_the_command_is_adopted_or_computed_and_says_so(monkeypatch, tmp_path, capfd):
+    """What is said of a computed one is read by `restamp._run`."""
+    monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
+    parameters = {"encoder": "mean", "words": 25, "method": "untrained"}
+    words = [f"{name}={value}" for name, value in parameters.items()]
+    assert main(["run", "latent_text.curl", *words]) == 0
+    assert capfd.readouterr().out.startswith("adopted from the reference")
+    assert not list(tmp_path.iterdir())
+    record = {"experiment": "latent_text.curl", "parameters": parameters, "seed": 0}
+    metrics = restamp._run(HOME, tmp_path, record)
+    (path,) = tmp_path.rglob("run.json")
+    assert metrics == files.read_json(path)["metrics"]
