@@ -76,7 +76,9 @@ def test_a_setting_that_was_taken_back_is_taken_back_from_workers_too(monkeypatc
     monkeypatch.setenv("CURLNB_THREADS", "2")
     sweep(toy.given, [{"own": 1}], seeds=1, store=store, workers=1)
     monkeypatch.delenv("CURLNB_THREADS")
-    assert len(sweep(toy.given, [{"own": 2}], seeds=1, store=store, workers=1)) == 1
+    pool = local_processes(1)
+    sweep(toy.given, [{"own": 2}], seeds=1, store=store, workers=1)
+    assert local_processes(1) is pool  # else the worker refused, and was started anew
 
 
 ENDLESS = """

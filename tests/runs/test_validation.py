@@ -133,7 +133,8 @@ def test_every_variable_that_the_code_reads_is_known_and_no_other():
     folders = (HOME / "curlnb", HOME / "tools")
     paths = [path for folder in folders for path in folder.rglob("*.py")]
     texts = [path.read_text() for path in (*paths, HOME / "Makefile")]
-    read = set(re.findall(r"CURLNB_[A-Z_]*[A-Z]", "".join(texts)))
+    # but for the lines of the list itself
+    read = set(re.findall(r'CURLNB_[A-Z_]*[A-Z]\b(?!",\n)', "".join(texts)))
     assert read == set(environment.VARIABLES)
 
 
