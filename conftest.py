@@ -101,6 +101,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )  # stable
 
 
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CURLNB_DRY", "CURLNB_HOME", "CURLNB_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for name, value in ON_REFERENCE.items():

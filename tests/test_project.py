@@ -260,6 +260,10 @@ def test_curlnb_device_overrides_and_a_wrong_one_is_named(monkeypatch):
     monkeypatch.setenv("CURLNB_DEVICE", "gpu7")
     with refused("CURLNB_DEVICE 'gpu7' is unknown; use one of cpu, cuda, mps"):
         devices.check_environment()
+    monkeypatch.setattr("torch.mps.device_count", lambda: 0)
+    monkeypatch.setenv("CURLNB_DEVICE", "mps")
+    with refused("CURLNB_DEVICE='mps' is not on this machine, which has 0 of that kind"):
+        devices.check_environment()
 
 
 def test_doctor_says_what_there_is_in_a_screenful():

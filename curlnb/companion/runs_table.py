@@ -23,7 +23,7 @@ def runs_table(*profiles: str) -> pd.DataFrame:
     then a column for each parameter under its own name, then one for each metric with the prefix
     "metric_". NaN where an experiment has no such parameter or metric.
 
-    Metrics that are lists (curves) and arrays stay in the records, results/reference/*/runs.
+    Metrics that are lists (curves) stay in the records, results/reference/*/runs.
     ValueError for a profile that has no committed runs.
     """
     found = [path.parent.name for path in sorted(environment.reference_folder().glob("*/runs"))]

@@ -103,14 +103,10 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
 
 
 def seeds_needed(
-    effect: float,
-    sd: float,
-    region: tuple[float, float] = (0.0, math.inf),
-    *,
-    wanted: float = POWER,
+    effect: float, sd: float, region: tuple[float, float] = (0.0, math.inf)
 ) -> int | None:
-    """Smallest number of paired seeds with `power` at least `wanted`; None where a million would
-    not do, or the effect is not inside.
+    """Smallest number of paired seeds with `power` at least POWER; None where a million would not
+    do, or the effect is not inside.
     """
     if not region[0] < effect < region[1]:
         return None
@@ -118,7 +114,7 @@ def seeds_needed(
     def power_of(n: int) -> float:
         return power(n, effect, sd, region)
 
-    enough = 2 + bisect.bisect_left(range(2, MOST_SEEDS + 1), wanted, key=power_of)
+    enough = 2 + bisect.bisect_left(range(2, MOST_SEEDS + 1), POWER, key=power_of)
     return enough if enough <= MOST_SEEDS else None
 
 

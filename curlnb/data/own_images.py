@@ -45,7 +45,9 @@ def from_arrays(
     """
     images = _images("train_images", train_images), _images("test_images", test_images)
     given = _labels("train_labels", train_labels), _labels("test_labels", test_labels)
-    known = sorted(set(given[0])) if classes is None else [str(name) for name in classes]
+    known = sorted(set(given[0]))
+    if classes is not None:
+        known = [str(name) for name in _array("classes", classes).tolist()]
     place: dict[Any, int] = {label: number for number, label in enumerate(known)}
     if len(place) < max(2, len(known)):
         raise DataError(f"classes are {known}: two or more are needed, each with its own name")
@@ -64,10 +66,17 @@ def from_arrays(
     return OwnImages(str(name), tuple(map(str, known)), images[0], labels[0], images[1], labels[1])
 
 
+def _array(what: str, given: Any) -> np.ndarray:
+    try:
+        if isinstance(given, list | tuple):
+            given = np.stack(given)
+        return np.array(given.cpu() if isinstance(given, Tensor) else given, order="C", ndmin=1)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} are no array ({error}): give one, or items of one shape") from None
+
+
 def _images(what: str, given: Any) -> Tensor:
-    if isinstance(given, list | tuple):
-        given = np.stack(given)
-    array = np.array(given.cpu() if isinstance(given, Tensor) else given, order="C")
+    array = _array(what, given)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         raise DataError(
             f"{what} are {array.dtype} {list(array.shape)}: expected uint8 [n, 1 or 3, h, w] "
@@ -77,7 +86,7 @@ def _images(what: str, given: Any) -> Tensor:
 
 
 def _labels(what: str, given: Any) -> list[Any]:
-    values = np.atleast_1d(given.cpu() if isinstance(given, Tensor) else given)
+    values = _array(what, given)
     labels = values.tolist()
     kinds = {type(one) for one in labels}
     if kinds not in ({int}, {str}) or (kinds == {int} and min(labels) < 0):
@@ -108,7 +117,7 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     train = [own for own in inside if own.name.lower() in TRAIN]
     test = [own for own in inside if own.name.lower() in TEST]
     if not train:
-        files, labels = _samples(folder)
+        files, labels = _samples(folder, least=2)
         images, classes = _pictures(files), sorted(set(labels))
         numbers = torch.tensor([classes.index(label) for label in labels])
         chosen = held_out(numbers, 0.2, 0, title)
@@ -131,15 +140,15 @@ def _entries(folder: Path) -> list[Path]:
     )
 
 
-def _samples(folder: Path) -> tuple[list[Path], list[str]]:
-    """The files in the folders of the classes, and the class of each."""
+def _samples(folder: Path, least: int = 1) -> tuple[list[Path], list[str]]:
+    """The files in the folders of the classes, `least` or more in each, and the class of each."""
     classes = [own for own in _entries(folder) if own.is_dir()]
     if not classes:
         raise DataError(f"{folder} has no folder with pictures: {LAYOUT}")
     files = []
     for own in classes:
-        if not (pictures := _entries(own)):
-            raise DataError(f"{own} holds no picture: fill it or remove it")
+        if len(pictures := _entries(own)) < least:
+            raise DataError(f"{own} needs pictures ({least} or more): fill it or remove it")
         files += pictures
     return files, [file.parent.name for file in files]
 

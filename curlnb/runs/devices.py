@@ -57,10 +57,10 @@ def check_environment() -> None:
     if named := environment.setting("CURLNB_DEVICE"):
         check_known("CURLNB_DEVICE", named.partition(":")[0], ("cpu", "cuda", "mps"))
     device = default_device()
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    count = getattr(torch, device.type).device_count()
+    if (device.index or 0) >= count:
         raise ValueError(
-            f"CURLNB_DEVICE={str(device)!r} is not on this machine, which has "
-            f"{torch.cuda.device_count()} of that kind"
+            f"CURLNB_DEVICE={str(device)!r} is not on this machine, which has {count} of that kind"
         )
 
 
@@ -104,7 +104,11 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
         precision = "float32"
     if compile and (device.type == "mps" or compiler() is None):
         compile = False
-        missing.append("no C++ compiler with Python headers for torch.compile")
+        missing.append(
+            "no torch.compile on this mps"
+            if device.type == "mps"
+            else "no C++ compiler with Python headers for torch.compile"
+        )
     return precision, compile, "; ".join(missing)
 
 

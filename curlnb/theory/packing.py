@@ -201,22 +201,21 @@ def nearest_neighbour_error(world: LabelledWorld, f: Tensor, v: Tensor) -> float
 class Bounds(NamedTuple):
     """Upper bounds on the error of the 1-NN classifier; inf where the proof gives none."""
 
-    printed: float  # 8 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps)^2, for either sign of the base
-    proved: float  # 16 eps / (xi^2 - 2 |C| (1 + 1/t) sqrt eps), where positive
-    # 16 eps / (xi^2 - 2 |C| sqrt(eps) / t), from the sharper Lemma 10, for eps <= 1/(4 t^2), where
-    # positive
+    printed: float  # 8 eps / (xi^2 - 4 |C| sqrt eps)^2, for either sign of the base
+    proved: float  # 16 eps / (xi^2 - 4 |C| sqrt eps), where positive
+    # 16 eps / (xi^2 - 2 |C| sqrt eps), from the sharper Lemma 10, for eps <= 1/4, where positive
     derived: float
 
 
-def theorem_5(excess: float, xi: float, classes: float, t: float = 1.0) -> Bounds:
-    """Theorem 5/8's bound as printed, as its proof gives it, and with Lemma 10 sharpened.
+def theorem_5(excess: float, xi: float, classes: float) -> Bounds:
+    """Theorem 5/8's bound as printed, as its proof gives it, and with Lemma 10 sharpened, at t = 1.
 
-    excess: eps >= 0. xi: least distance of a solution of Eq. 7 on the paper's sphere of radius 1/t.
-    classes: |C|, or 1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt(A) / t) with A
-    <= eps the alignment loss, at most 2 sqrt(eps) / t for small eps.
+    excess: eps >= 0. xi: least distance of a solution of Eq. 7 on the unit sphere, the paper's of
+    radius 1/t. classes: |C|, or 1 / min rho. The sharper lemma: E X* - E X <= 2 (eps - A + sqrt A)
+    with A <= eps the alignment loss, at most 2 sqrt eps for small eps.
     """
-    room = xi**2 - 2 * classes * (1 + 1 / t) * math.sqrt(excess)
-    more = xi**2 - 2 * classes / t * math.sqrt(excess) if excess <= 1 / (4 * t**2) else -1.0
+    room = xi**2 - 4 * classes * math.sqrt(excess)
+    more = xi**2 - 2 * classes * math.sqrt(excess) if excess <= 1 / 4 else -1.0
     printed = 8 * excess / room**2 if room else math.inf
     proved, derived = (16 * excess / each if each > 0 else math.inf for each in (room, more))
     return Bounds(printed, proved, derived)

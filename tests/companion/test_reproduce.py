@@ -529,8 +529,8 @@ def test_a_reference_run_computed_again_agrees(record):
 
 def test_every_metric_of_the_reference_has_a_stated_tolerance():
     for record in reference.records("quick"):
-        for metric, value in record["metrics"].items():
-            assert reference.agree(value, value, reference.tolerance(record["experiment"], metric))
+        for metric in record["metrics"]:
+            reference.tolerance(record["experiment"], metric)
     with pytest.raises(
         ValueError, match=r"images.simclr's metric 'lines' has no tolerance: add a row"
     ):

@@ -17,12 +17,7 @@ from curlnb.data.contents import records_digest
 from curlnb.data.datasets import DataError
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch):
-    for variable in ("CURLNB_DRY", "CURLNB_HOME", "CURLNB_DATA"):
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_environment")
 
 
 # --- the committed sets ---------------------------------------------------------------------------

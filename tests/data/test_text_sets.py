@@ -12,11 +12,7 @@ from formulas import refused
 from curlnb.data import catalogue, datasets, glove, sentences, texts
 from curlnb.data.datasets import DataError
 
-
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch):
-    for variable in ("CURLNB_DRY", "CURLNB_HOME", "CURLNB_DATA"):
-        monkeypatch.delenv(variable, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_environment")
 
 
 # --- the committed sets

@@ -185,4 +185,10 @@ def test_apples_gpu_is_taken_only_by_name(monkeypatch):
     monkeypatch.delenv("CURLNB_DEVICE", raising=False)
     assert devices.default_device().type == "cpu"
     monkeypatch.setenv("CURLNB_DEVICE", "mps")
-    assert devices.default_device().type == "mps"
+    mps = devices.default_device()
+    assert mps.type == "mps"
+    assert devices.admitted("float32", True, mps) == (
+        "float32",
+        False,
+        "no torch.compile on this mps",
+    )
