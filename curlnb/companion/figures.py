@@ -15,7 +15,6 @@ from torch import Tensor
 
 from curlnb.companion import plots
 from curlnb.companion.statistics import slope_per_doubling
-from curlnb.data.datasets import Dataset
 from curlnb.theory.finite_worlds import World
 
 RED = "tab:red"
@@ -55,25 +54,19 @@ def decision_regions(axis: Axes, means: Tensor, centre: Tensor, half: float) -> 
     axis.grid(False)
 
 
-def picture(axis: Axes, image: Tensor, *, framed: bool = False) -> None:
-    """An image [channels, height, width], in a red frame where `framed`."""
-    axis.imshow(image.permute(1, 2, 0))
-    axis.set(xticks=[], yticks=[])
-    for spine in axis.spines.values():
-        spine.set(color=RED if framed else "white", linewidth=4)
-
-
-def image_triplets(data: Dataset, rows: Mapping[str, Tensor], hits: Tensor) -> Figure:
-    """Images in rows, by name at most n indices into `data`; a red frame in the last row where
-    `hits` [n] is true.
+def image_rows(rows: Mapping[str, Tensor], framed: Mapping[str, Tensor] = {}) -> Figure:
+    """Images in rows by name, each [n, channels, height, width]; those of a row are in red frames
+    where `framed` [n], by the row's name, is true.
     """
-    size = 1.1 * len(hits), 1.15 * len(rows)
-    figure, axes = plt.subplots(len(rows), len(hits), figsize=size, squeeze=False)
-    *_, last = rows
-    for line, (name, indices) in zip(axes, rows.items(), strict=True):
-        for axis, index, hit in zip(line, indices, hits, strict=False):
-            picture(axis, data.images[index], framed=name == last and bool(hit))
-        line[0].set_ylabel(name, rotation=0, labelpad=22, va="center")
+    high, wide = len(rows), max(map(len, rows.values()))
+    figure, axes = plt.subplots(high, wide, figsize=(1.1 * wide, 1.15 * high), squeeze=False)
+    for line, (name, images) in zip(axes, rows.items(), strict=True):
+        red = framed.get(name, torch.zeros(len(images)))
+        for axis, image, frame in zip(line, images, red, strict=True):
+            axis.imshow(image.permute(1, 2, 0))
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set(color=RED if frame else "white", linewidth=4)
+        line[0].set_ylabel(name, rotation=0, labelpad=6, ha="right", va="center")
     return figure
 
 

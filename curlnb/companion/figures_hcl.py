@@ -1,6 +1,6 @@
 """The figures of robinson2021's notebooks that are longer than a lesson's cell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from curlnb.companion import plots
-from curlnb.companion.figures import picture
-from curlnb.data.datasets import Dataset
 
 SHADES = {"same": "0.1", "different": "0.6"}  # of pairs of one label and of two
 
@@ -47,7 +45,8 @@ def similarities_over(
     runs: pd.DataFrame, panels: Sequence[tuple[str, str]], columns: int, title: str
 ) -> Figure:
     """Histograms of cosine similarity of pairs of one and of two labels, one panel for each (arm,
-    base): filled the arm, outlined the base, and in the title the base's overlap and the arm's.
+    base): filled the arm, outlined the base, and in the title the overlaps of base and arm, in
+    hundredths.
 
     runs: indexed by arm, with the columns projections_same and projections_different (the shares of
     equal bins over [-1, 1]) and projections_overlap, as `experiments.representations.visualise`
@@ -62,7 +61,7 @@ def similarities_over(
             edges, per_unit = np.linspace(-1, 1, len(now) + 1), len(now) / 2
             axis.stairs(per_unit * now, edges, fill=True, alpha=0.45, color=shade)
             axis.stairs(per_unit * was, edges, color=plots.colour(base), linestyle="--")
-        overlaps = " → ".join(f"{overlap[name]:.3f}" for name in (base, arm))
+        overlaps = " → ".join(f"{100 * overlap[name]:.1f}" for name in (base, arm))
         axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
     plt.setp(axes[-1], xlabel="cosine similarity")
     plt.setp(axes[:, 0], ylabel="density")
@@ -73,31 +72,4 @@ def similarities_over(
     names = ["pairs of one label", "pairs of two", "dashed: the loss it is compared with"]
     figure.legend(marks, names, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title)
-    return figure
-
-
-def negatives_of_anchors(
-    data: Dataset, anchors: Sequence[int], rows: Mapping[str, Sequence[Sequence[int]]]
-) -> Figure:
-    """Anchors, each with rows of its negatives, all indices into `data`; a red frame marks a
-    negative of the anchor's class.
-
-    anchors: [A]; rows: for each row's name the indices [A][n].
-    """
-    first, *_ = rows
-    high, wide = len(anchors) * len(rows), len(rows[first][0])
-    size = wide + 1.8, 1.05 * high
-    figure, axes = plt.subplots(high, wide + 1, figsize=size, squeeze=False)
-    lines = iter(axes)
-    for at, anchor in enumerate(anchors):
-        label = data.labels[anchor]
-        for name, chosen in rows.items():
-            beside, *others = next(lines)
-            if name == first:
-                picture(beside, data.images[anchor])
-            beside.set(xticks=[], yticks=[], frame_on=name == first)
-            said = f"{data.classes[label]}:\n{name}" if name == first else name
-            beside.set_ylabel(said, rotation=0, ha="right", va="center")
-            for axis, index in zip(others, chosen[at], strict=True):
-                picture(axis, data.images[index], framed=bool(data.labels[index] == label))
     return figure

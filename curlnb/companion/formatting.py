@@ -89,13 +89,16 @@ class ClaimsTable:
             "claim": (row["claim"], f"{row['id']} · {row['where']}"),
             "claimed": ("", claimed_text(row)),
             "measured": ("", "; ".join(filter(None, measured))),
-            "verdict": (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row)),
+            "verdict, by docs/verdicts.md": (
+                f"{MARKS[row['verdict']]} {verdict_text(row)}",
+                notes_text(row),
+            ),
         }
         if self.beside:
             other = self.beside.get(row["id"])
             cells["at a better profile"] = (other["profile"], _short(other)) if other else ("", "")
         if any(self.opinions.values()):
-            cells["second opinion"] = ("", self.opinions[row["id"]])
+            cells["second opinion, by docs/second_opinion.md"] = ("", self.opinions[row["id"]])
         return cells
 
 

@@ -33,9 +33,10 @@ COLOURS = {
     CORRECTED: "#cc78bc",
     "untrained": "#949494",
 }
+MARKERS = {BIASED: "o", DEBIASED: "s", HARD: "^", UNBIASED: "D", CORRECTED: "v"}
 LIMIT, QUIET = "#c1272d", "0.45"  # what a theorem allows, and what stands aside
 PUBLISHED: dict[str, Any] = dict(
-    marker="*", markersize=15, color="none", markeredgecolor="black", zorder=3
+    marker="*", markersize=15, color="none", markeredgecolor="black", zorder=1.9
 )
 INDEPENDENT: dict[str, Any] = dict(marker="|", markersize=13, markeredgewidth=2, color="#7b5ea7")
 
@@ -43,6 +44,11 @@ INDEPENDENT: dict[str, Any] = dict(marker="|", markersize=13, markeredgewidth=2,
 def colour(arm: str) -> str:
     """The colour of an arm, by its name or its objective's; grey for what is none."""
     return COLOURS.get(NAMES.get(arm, arm), QUIET)
+
+
+def marker(arm: str) -> str:
+    """The marker of an arm in curves, which tells it apart without its colour."""
+    return MARKERS.get(NAMES.get(arm, arm), "o")
 
 
 def paired_gains(
@@ -142,7 +148,7 @@ def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> 
     found = {x: interval(each.tolist()) for x, each in differences.dropna().groupby(level=0)}
     x, (middle, low, high) = np.array([*found]) * shift, np.array([*found.values()]).T
     ends = [middle - low, high - middle]
-    axis.errorbar(x, middle, ends, marker="o", color=colour(arm), capsize=3)
+    axis.errorbar(x, middle, ends, marker=marker(arm), color=colour(arm), capsize=3)
     return x[-1], middle[-1]
 
 
@@ -156,19 +162,20 @@ def curve_and_gap(
     """
     wide = runs.pivot_table(index=[x, "seed"], columns=arm, values=y)
     order = [control, *(name for name in dict.fromkeys(runs[arm]) if name != control)]
-    last = {}
+    last, gaps = {}, {}
     for name in order:
         mean = wide[name].groupby(level=0).mean().dropna()
-        axes[0].plot(mean.index, mean, marker="o", color=colour(name))
+        axes[0].plot(mean.index, mean, marker=marker(name), color=colour(name))
         last[name] = mean.iloc[-1]
         if name != control:
-            gap(axes[1], wide[name] - wide[control], name)
+            _, gaps[name] = gap(axes[1], wide[name] - wide[control], name)
     axes[1].axhline(0, color=QUIET, linewidth=1)
     axes[0].set(xlabel=x, ylabel=y)
     axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")
     for axis in axes:
         axis.locator_params(axis="x", integer=True)
     label_ends(axes[0], last)
+    label_ends(axes[1], gaps)
 
 
 def label_ends(axis: Axes, last: Mapping[str, float]) -> None:

@@ -87,13 +87,19 @@ def second_opinion(row: Mapping[str, Any]) -> str:
     said, margin, bound = [], region, 0.0
     if size is not None:
         bound = next(x for x in region if math.isfinite(x))
-        said.append(_likelier(bayes_factor(mean - bound, sd, n, size - bound)))
+        sign = math.copysign(1, size - bound)
+        ends = sorted((sign * (low - bound), sign * (high - bound)))
+        missed = "beyond the stated size" if ends[0] > abs(size - bound) else ""
+        missed = "on the other side of the bound" if ends[1] < 0 else missed
+        said.append(_likelier(bayes_factor(mean - bound, sd, n, size - bound), missed))
         margin = bound - abs(size - bound), bound + abs(size - bound)
     if margin[0] < low and high < margin[1]:
-        within = f"within {abs(size - bound):g} of {bound:g}" if size else "within the margin"
-        where = (
-            f"equivalent, {within}" if all(map(math.isfinite, margin)) else "inside what is claimed"
-        )
+        where = "equivalent, within the margin"
+        if size is not None:
+            of = "in size" if bound == 0 else f"away from {bound:g}"
+            where = f"less than {abs(size - bound):g} {of}"
+        elif not all(map(math.isfinite, margin)):
+            where = "inside what is claimed"
         said.append(f"{where} (90% interval [{low:.2f}, {high:.2f}])")
     claim = claims.table().get(row["id"])
     if claim is not None and claim.printed_seeds:
@@ -106,10 +112,14 @@ def second_opinion(row: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _likelier(factor: float) -> str:
-    """'9 times likelier without the stated size than with it'."""
+def _likelier(factor: float, missed: str) -> str:
+    """'9 times likelier without the stated size than with it'.
+
+    missed: where the 90% interval lies if neither hypothesis expects it there.
+    """
     if 1 / TELLING < factor < TELLING:
-        return f"as likely with as without the stated size (Bayes factor {factor:.1f})"
+        where = missed and f"{missed}, where neither hypothesis expects it"
+        return f"{where or 'as likely with as without the stated size'} (Bayes factor {factor:.1f})"
     words = "with the stated size than without"
     if factor < 1:
         words = "without the stated size than with it"

@@ -8,33 +8,16 @@ from matplotlib.colors import to_rgba
 
 from curlnb.companion import figures, figures_hcl
 from curlnb.companion.statistics import slope_per_doubling
-from curlnb.data.images import Dataset
-
-DATA = Dataset(
-    "toy",
-    "train",
-    torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
-    torch.tensor([0, 1, 0, 1]),
-    ("cat", "dog"),
-    "here",
-    stand_in=False,
-)
 
 
-def red_frames(figure):
-    """Of all axes, row by row."""
+def test_a_red_frame_is_where_it_is_asked_for():
+    rows = {"anchor": torch.zeros(3, 3, 2, 2), "negative": torch.ones(3, 1, 2, 2)}
+    figure = figures.image_rows(rows, {"negative": torch.tensor([False, True, False])})
     plt.close(figure)
     red = to_rgba(figures.RED)
-    return [axis.spines["left"].get_edgecolor() == red for axis in figure.axes]
-
-
-def test_a_red_frame_marks_the_negatives_of_the_anchors_class_and_where_a_hit_is():
-    rows = {"hardest": [[2, 1]], "random": [[3, 1]]}
-    figure = figures_hcl.negatives_of_anchors(DATA, [0], rows)
-    assert red_frames(figure) == [False, True, False] + [False] * 3
-    rows = {"anchor": torch.tensor([0, 1, 2]), "negative": torch.tensor([1, 2, 3])}
-    figure = figures.image_triplets(DATA, rows, torch.tensor([False, True, False]))
-    assert red_frames(figure) == [False] * 4 + [True, False], "in the last row"
+    found = [axis.spines["left"].get_edgecolor() == red for axis in figure.axes]
+    assert found == [False] * 4 + [True, False], "row by row"
+    assert [axis.get_ylabel() for axis in figure.axes[::3]] == list(rows)
 
 
 def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():

@@ -159,7 +159,7 @@ def test_a_curve_and_its_gap_are_paired_by_seed():
     ]
     figure, axes = plt.subplots(1, 2)
     plots.curve_and_gap(axes, pd.DataFrame(rows), "N", "accuracy", "arm", "biased")
-    (gap,) = [line for line in axes[1].lines if line.get_marker() == "o"]
+    (gap,) = [line for line in axes[1].lines if line.get_marker() == "^"]
     assert gap.get_xydata().tolist() == [[2, 1], [4, 2]], "numeric axes; the seeds cancel"
     assert axes[1].get_ylabel() == "minus SimCLR"
     plt.close(figure)

@@ -83,7 +83,7 @@ def test_repetitions_fall_into_the_prediction_interval():
             {},
             [-0.1, 0.1, 0.05, -0.05, 0.02, -0.02],
             "93 times likelier without the stated size than with it; "
-            "equivalent, within 0.5 of 0 (90% interval [-0.06, 0.06])",
+            "less than 0.5 in size (90% interval [-0.06, 0.06])",
         ),
         (
             {},
@@ -94,6 +94,16 @@ def test_repetitions_fall_into_the_prediction_interval():
             {},
             [-1.0, 1.5, 0.9, -0.6, 0.8],
             "as likely with as without the stated size (Bayes factor 1.1)",
+        ),
+        (
+            {},
+            [14.4, 14.9, 14.1, 14.6, 14.3],
+            "beyond the stated size, where neither hypothesis expects it (Bayes factor 1.2)",
+        ),
+        (
+            {},
+            [-4.4, -4.9, -4.1, -4.6, -4.3],
+            "on the other side of the bound, where neither hypothesis expects it (Bayes factor 0.6)",
         ),
         (
             dict(low=-1.0, high=1.0, effect=0.0),
