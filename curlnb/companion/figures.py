@@ -61,11 +61,12 @@ def image_rows(rows: Mapping[str, Tensor], framed: Mapping[str, Tensor] = {}) ->
     high, wide = len(rows), max(map(len, rows.values()))
     figure, axes = plt.subplots(high, wide, figsize=(1.1 * wide, 1.15 * high), squeeze=False)
     for line, (name, images) in zip(axes, rows.items(), strict=True):
-        red = framed.get(name, torch.zeros(len(images)))
-        for axis, image, frame in zip(line, images, red, strict=True):
-            axis.imshow(image.permute(1, 2, 0))
+        red = framed.get(name, torch.zeros(wide))
+        for axis, frame in zip(line, red, strict=True):
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set(color=RED if frame else "white", linewidth=4)
+        for axis, image in zip(line, images, strict=False):  # a row may be shorter
+            axis.imshow(image.permute(1, 2, 0))
         line[0].set_ylabel(name, rotation=0, labelpad=6, ha="right", va="center")
     return figure
 

@@ -140,16 +140,16 @@ def interval(differences: Sequence[float]) -> Interval:
     return Interval(t_interval(x) if len(x) > 1 else (float(x.mean()),) * 3)
 
 
-def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> tuple[float, float]:
+def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> float:
     """Treatment minus control against a number, the first level of the index: means over the seeds
     with 95% intervals. shift: a factor on that number, so that arms do not cover each other.
-    Returns the last point.
+    Returns the last mean.
     """
     found = {x: interval(each.tolist()) for x, each in differences.dropna().groupby(level=0)}
     x, (middle, low, high) = np.array([*found]) * shift, np.array([*found.values()]).T
     ends = [middle - low, high - middle]
     axis.errorbar(x, middle, ends, marker=marker(arm), color=colour(arm), capsize=3)
-    return x[-1], middle[-1]
+    return float(middle[-1])
 
 
 def curve_and_gap(
@@ -168,7 +168,7 @@ def curve_and_gap(
         axes[0].plot(mean.index, mean, marker=marker(name), color=colour(name))
         last[name] = mean.iloc[-1]
         if name != control:
-            _, gaps[name] = gap(axes[1], wide[name] - wide[control], name)
+            gaps[name] = gap(axes[1], wide[name] - wide[control], name)
     axes[1].axhline(0, color=QUIET, linewidth=1)
     axes[0].set(xlabel=x, ylabel=y)
     axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")

@@ -31,9 +31,11 @@ def add_runs(profile: str) -> str:
     paths = sorted((environment.results_root() / profile / "runs").glob("*/*/run.json"))
     found = [*filter(None, map(files.read_sealed, paths))]
     known = {record["identity"]: record for record in records(profile)}
+    left = [*filter(None, map(why_stale, found))]
     new = {record["identity"]: record for record in found if not why_stale(record)}
     write_runs((known | new).values(), folder(profile) / "runs")
-    return f"{len(new.keys() - known.keys())} runs added, {len(new.keys() & known.keys())} renewed"
+    done = f"{len(new.keys() - known.keys())} runs added, {len(new.keys() & known.keys())} renewed"
+    return f"{done}, {len(left)} left out ({left[0]})" if left else done
 
 
 def renew(profile: str, selected: Sequence[str]) -> str:

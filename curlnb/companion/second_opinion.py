@@ -115,11 +115,11 @@ def second_opinion(row: Mapping[str, Any]) -> str:
 def _likelier(factor: float, missed: str) -> str:
     """'9 times likelier without the stated size than with it'.
 
-    missed: where the 90% interval lies if neither hypothesis expects it there.
+    missed: where the 90% interval lies, if it is where neither hypothesis fits.
     """
     if 1 / TELLING < factor < TELLING:
-        where = missed and f"{missed}, where neither hypothesis expects it"
-        return f"{where or 'as likely with as without the stated size'} (Bayes factor {factor:.1f})"
+        where = missed or "as likely with as without the stated size"
+        return f"{where} (Bayes factor {factor:.1f})"
     words = "with the stated size than without"
     if factor < 1:
         words = "without the stated size than with it"

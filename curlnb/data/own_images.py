@@ -45,9 +45,7 @@ def from_arrays(
     """
     images = _images("train_images", train_images), _images("test_images", test_images)
     given = _labels("train_labels", train_labels), _labels("test_labels", test_labels)
-    known = sorted(set(given[0]))
-    if classes is not None:
-        known = [str(name) for name in _array("classes", classes).tolist()]
+    known = sorted(set(given[0])) if classes is None else [str(name) for name in classes]
     place: dict[Any, int] = {label: number for number, label in enumerate(known)}
     if len(place) < max(2, len(known)):
         raise DataError(f"classes are {known}: two or more are needed, each with its own name")

@@ -151,7 +151,6 @@ def test_it_is_pickled_whole_and_divides_like_other_sets():
         ({"train_images": [np.zeros((3, 4, 4)), np.zeros((3, 4, 5))]}, "train_images are no array"),
         ({"test_images": []}, "test_images are no array .*need at least one"),
         ({"test_labels": [[0], [1, 2]]}, "test_labels are no array"),
-        ({"classes": 3}, r"classes are \['3'\]: two or more are needed"),
         ({"train_labels": [-1, *range(11)]}, r"train_labels are \[-1, 0, 1\] \.\.\., int64 \[12\]"),
         ({"train_labels": pd.Series(["a", np.nan] * 6)}, r"are \['a', nan, 'a'\].*none missing"),
         ({"test_labels": [0] * 6}, "class '1' has no test image"),
