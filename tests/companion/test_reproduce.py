@@ -496,7 +496,8 @@ def test_runs_are_added_that_are_of_the_present_code(promoted, monkeypatch):
     runs = promoted.quick / "runs" / "toy.regression"
     former = files.read_sealed(next(runs.glob("*/run.json"))) | {"code": "old"}
     files.write_sealed(runs / "z" / "run.json", former)
-    assert promoted("reference", "--add-runs") == "1 runs added, 1 renewed\n"
+    said = promoted("reference", "--add-runs")
+    assert said == "1 runs added, 1 renewed, 1 left out (its code changed)\n"
     assert committed.read_text() == before
 
 
