@@ -31,8 +31,9 @@ def add_runs(profile: str) -> str:
     paths = sorted((environment.results_root() / profile / "runs").glob("*/*/run.json"))
     found = [*filter(None, map(files.read_sealed, paths))]
     known = {record["identity"]: record for record in records(profile)}
-    left = [*filter(None, map(why_stale, found))]
-    new = {record["identity"]: record for record in found if not why_stale(record)}
+    judged = [(record, why_stale(record)) for record in found]
+    left = [why for _, why in judged if why]
+    new = {record["identity"]: record for record, why in judged if not why}
     write_runs((known | new).values(), folder(profile) / "runs")
     done = f"{len(new.keys() - known.keys())} runs added, {len(new.keys() & known.keys())} renewed"
     return f"{done}, {len(left)} left out ({left[0]})" if left else done
