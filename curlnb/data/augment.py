@@ -101,7 +101,7 @@ def draw(
     RandomApply([ColorJitter(*jitter)], jitter_p) with its random order,
     RandomGrayscale(grayscale_p), and a Gaussian blur with probability blur_p and sigma uniform in
     blur_sigma. `colour` and `blur` False leave the operations out. ValueError for a probability
-    outside [0, 1] or a range that is empty or impossible.
+    outside [0, 1], a range that is empty or not above 0, or a strength below 0.
     """
     for name, value in (
         ("flip_p", flip_p),

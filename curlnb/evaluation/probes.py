@@ -57,10 +57,10 @@ def linear_probe(
     set chooses nothing. For the probe of the released code, which needs images, see
     `released_probe`.
 
-    features: [n, d]; labels: [n], any integers. float64, on the features' own CUDA device through
-    scikit-learn's array API, otherwise on the CPU; the fit holds a few n x classes matrices. Raises
-    ValueError for fewer than two classes, a test class that is not in the training set, or a C that
-    is neither positive nor "cv".
+    features: [n, d], without a gradient; labels: [n], any integers. float64, on the features' own
+    CUDA device through scikit-learn's array API, otherwise on the CPU; the fit holds a few n x
+    classes matrices. Raises ValueError for fewer than two classes, a test class that is not in the
+    training set, or a C that is neither positive nor "cv".
     """
     start = time.perf_counter()
     check_features(train_features, train_labels, test_features, test_labels)

@@ -1,6 +1,6 @@
-"""SentEval's protocol: small classification tasks on fixed sentence vectors.
+"""Small classification tasks on fixed sentence vectors, after SentEval (Conneau and Kiela 2018).
 
-Source: Conneau and Kiela 2018. Logistic regression with an L2 penalty on the frozen features, its
+Logistic regression with an L2 penalty on the frozen features, its
 strength chosen on held-out parts of the training data: nested cross-validation where a task has no
 test set, else cross-validation on its training set. Features are used as they are. All fits of a
 task, over folds and penalties, are solved side by side as columns of one matrix, so that a step is
@@ -17,7 +17,9 @@ from curlnb.evaluation.accuracy import place_in_class
 from curlnb.evaluation.features import check_features
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The inverse penalties C among which SentEval chooses."""
+"""The inverse penalties C that are tried: SentEval's where a task has no test set. Where it has
+one, SentEval tries 0.5 to 32; skip-thoughts' scripts, which quick-thoughts' code calls, 1 to 256.
+"""
 
 
 class Score(NamedTuple):
@@ -119,9 +121,9 @@ def cross_validated(
 ) -> Score:
     """Nested cross-validation (MR, CR, SUBJ, MPQA): each of `count` folds is the test set once.
 
-    C is chosen on `inner` of the other count - 1 folds, each held out once; SentEval takes all of
-    them. x: [n, d]; y: int64 [n]. Every fold chooses its own C; the smallest of equals. ValueError
-    for `inner` outside 1..count-1.
+    C is chosen on `inner` of the other count - 1 folds, each held out once; SentEval splits what is
+    left into `count` new folds. x: [n, d]; y: int64 [n]. Every fold chooses its own C; the smallest
+    of equals. ValueError for `inner` outside 1..count-1.
     """
     check_features(x, y)
     if not 1 <= inner < count:
@@ -163,7 +165,7 @@ def train_test(
 ) -> Score:
     """A task with a test set (TREC, MSRP): choose C by cross-validation, fit on all training data.
 
-    x: [n, d]; y: int64 [n]; C is chosen on `inner` of `count` folds.
+    x: [n, d]; y: int64 [n]; C is chosen on `inner` of `count` folds, 1 to `count` of them.
     """
     check_features(x, y, test_x, test_y)
     fold, classes = folds(y, count), int(y.max()) + 1

@@ -313,7 +313,7 @@ def next_sentence(model: nn.Module, books: Texts, words: int, batch: int) -> flo
 def task_score(
     model: nn.Module, task: str, read: Callable[[str, str], Texts], folds: int = 10, inner: int = 9
 ) -> sentence_tasks.Score:
-    """The score on a task by SentEval's protocol.
+    """The score on a task, after SentEval's protocol.
 
     read(task, split): its rows, in the model's vocabulary.
     """

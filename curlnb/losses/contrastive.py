@@ -204,8 +204,9 @@ def hard_corrected(
     `contrastive_loss`. Returns [n].
 
     robinson2021's Eq. 2 gives the anchor's class the mass tau+ under q_beta; it has tau+ Z+/Z, more
-    for beta > 0. Taking that into account E_{q_beta^-} e^{s/t} is the ratio in the head of
-    `curlnb.losses`, exactly, once the samples are the population.
+    for beta > 0 where the class is more similar to the anchor than the rest. Taking that into
+    account E_{q_beta^-} e^{s/t} is the ratio in the head of `curlnb.losses`, exactly, once the
+    samples are the population.
     """
     return contrastive_loss(pos, neg, tau_plus=tau_plus, beta=beta, corrected=True, **options)
 

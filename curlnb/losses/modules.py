@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb.losses.batches import pairwise, positives, same_label_mask
-from curlnb.losses.checks import Number, require, upcast
+from curlnb.losses.batches import _far_from_unit, pairwise, positives, same_label_mask
+from curlnb.losses.checks import Number, is_known, require, upcast
 from curlnb.losses.contrastive import contrastive_loss
 from curlnb.losses.estimate import Options
 from curlnb.losses.large import gathered, loss_against_all
@@ -28,9 +28,9 @@ class InfoNCE(nn.Module):
     reduction: "mean", "sum" or "none".
     normalize: bring the embeddings to unit length first; with False they have to be.
     gather: compare with the embeddings of all processes of torch.distributed. Each returns the loss
-        of its own anchors; where their gradients are averaged (DistributedDataParallel), the
-        gradient is that of one process with the whole batch, batch norm aside. ValueError if the
-        processes' batches differ in size: use drop_last=True.
+        of its own anchors; where their gradients are averaged (DistributedDataParallel), that of
+        reduction "mean" is the gradient of one process with the whole batch, batch norm aside.
+        ValueError if the processes' batches differ in size: use drop_last=True.
     tile: the number of anchors whose similarities are held at a time, None for all. Memory then
         grows with the batch and not with its square, and the backward pass computes them again.
     options: those of `contrastive_loss`, as numbers or 0-dim tensors; with tau_plus this is
@@ -100,6 +100,8 @@ class InfoNCE(nn.Module):
         options = {name: getattr(self, name) for name in self.option_names}
         if self.gather or self.tile:
             own = torch.stack(views)
+            if is_known(own, _far_from_unit):
+                raise ValueError("vectors must be of unit length where normalize is False")
             every, first = gathered(own) if self.gather else (own, 0)
             if labels is not None and self.gather:
                 labels = gathered(labels[None, :, None])[0].flatten()

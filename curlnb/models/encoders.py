@@ -231,16 +231,17 @@ _SPLIT: dict[type[nn.Module], type[_SplitBatchNorm]] = {
 
 
 def split_batch_norm(module: nn.Module, groups: int) -> nn.Module:
-    """Make all batch norms in `module` use the statistics of `groups` equal parts of the batch.
+    """Make the batch norms in `module` use the statistics of `groups` equal parts of the batch.
 
-    The parts are contiguous. The released code sends its two views of 256 images through the
-    network one after the other, each split over 2 GPUs: the batch of both views, concatenated, with
-    groups=4 sees the same statistics (groups of 128). Running statistics are updated once per
-    batch, with the average over the groups of their means and of their unbiased variances;
-    evaluation is unchanged. Replaces the layers in place by layers that hold the same parameters
-    and buffers, so that state dicts and optimisers stay valid, and returns module, or the layer
-    that replaces it if module is a batch norm itself. groups=1 computes as ordinary batch norm
-    does. ValueError for groups < 1, and in training for a batch that does not divide.
+    They are its BatchNorm1d and 2d, each used in one place. The parts are contiguous. The released
+    code sends its two views of 256 images through the network one after the other, each split over
+    2 GPUs: the batch of both views, concatenated, with groups=4 sees the same statistics (groups of
+    128). Running statistics are updated once per batch, with the average over the groups of their
+    means and of their unbiased variances; evaluation is unchanged. Replaces the layers in place by
+    layers that hold the same parameters and buffers, so that state dicts and optimisers stay valid,
+    and returns module, or the layer that replaces it if module is a batch norm itself. groups=1
+    computes as ordinary batch norm does. ValueError for groups < 1, and in training for a batch
+    that does not divide.
     """
     if groups < 1:
         raise ValueError(f"groups is {groups}: it must be at least 1")

@@ -199,7 +199,11 @@ def nearest_neighbour_error(world: LabelledWorld, f: Tensor, v: Tensor) -> float
 
 
 class Bounds(NamedTuple):
-    """Upper bounds on the error of the 1-NN classifier; inf where the proof gives none."""
+    """Theorem 5's bounds on the error of the 1-NN classifier; inf where a proof gives none.
+
+    All rest on Lemma 9, which is false where a solution of Eq. 7 has classes in one place: there
+    the error can exceed them (3_hcl/4.2). They hold where f's own classes keep the distance.
+    """
 
     printed: float  # 8 eps / (xi^2 - 4 |C| sqrt eps)^2, for either sign of the base
     proved: float  # 16 eps / (xi^2 - 4 |C| sqrt eps), where positive

@@ -76,7 +76,11 @@ def test_a_module_is_the_function_on_the_batch(views):
     total, every = (InfoNCE(0.3, reduction=how)(*leaves) for how in ("sum", "none"))
     assert every.shape == (views * 8,)
     assert_close(total, every.sum())
-    assert_close(InfoNCE(normalize=False)(*z), InfoNCE()(*leaves))
+    for tile in (None, 5):
+        module = InfoNCE(normalize=False, tile=tile)
+        assert_close(module(*z), InfoNCE()(*leaves))
+        with refused("must be of unit length"):
+            module(*leaves)
 
 
 @pytest.mark.parametrize("views", [2, 3])
