@@ -478,6 +478,9 @@ def test_the_texts_of_a_row_have_all_that_a_page_shows():
     assert formatting.notes_text(row) == "a word; changed after a look at results: the bound"
     opinion = second_opinion(row)
     assert opinion.endswith("times likelier with the stated size than without")
+    claim = theory(low=0.0, readings=("said of one", "said of all"))
+    (row,) = ledger.records(frame([judged(claim, value=-0.5, note="a word")]))
+    assert formatting.notes_text(row) == "a word; true if said of one; false if said of all"
 
 
 # --- pairs

@@ -322,8 +322,7 @@ def test_killed_at_two_moments_it_leaves_nobody_behind_and_loses_nothing(checkou
     assert not list(checkout.root.rglob("*.part"))
     metrics = [json.loads(path.read_text())["metrics"] for path in runs.glob("*/run.json")]
     store = Store(checkout.root / "whole")
-    about = {"pause": 0.1}
-    whole = [store.run(toy.regression.asked(about, seed))["metrics"]["loss"] for seed in (0, 1)]
+    whole = [store.run(toy.regression.asked({}, seed))["metrics"]["loss"] for seed in (0, 1)]
     assert sorted(m["loss"] for m in metrics) == sorted(whole)
 
 
@@ -577,10 +576,11 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     monkeypatch.setattr(reference, "all_experiments", lambda: [toy.counted, toy.given])
     own = [
-        {"experiment": each.name, "parameters": {name: value}, "seed": 0}
-        | {"code": "old", "identity": value}
+        {"experiment": each.name, "parameters": {name: value}, "seed": seed}
+        | {"code": "old", "identity": f"{value}{seed}"}
         for each, name in ((toy.counted, "where"), (toy.given, "own"))
         for value in "xy"
+        for seed in (0, 1)  # one branch: one of the two is computed, both are renewed
     ]
     reference.write_runs(own, reference.folder("quick") / "runs")
     changed = {"own": "y"}
@@ -599,7 +599,7 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     assert restamp.restamp("quick") == "1 stale experiments renewed"
     reference.read_reference.cache_clear()  # what was written counts
     assert restamp.restamp("quick") == "no reference run is stale"
-    assert len(reference.records("quick")) == 4
+    assert len(reference.records("quick")) == 8
 
 
 def test_a_run_by_the_command_is_adopted_or_computed_and_says_so(monkeypatch, tmp_path, capfd):

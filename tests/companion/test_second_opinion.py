@@ -134,6 +134,7 @@ def test_words_say_what_was_computed(region, differences, said):
         judged(gain(), interval=(0.5, 0.2, 0.8), n=40, data="x"),
         judged(gain(), note="not run"),
         judged(gain(effect=None, kind="text"), value=0.7),
+        judged(gain(unit="correlation"), [0.5, 0.6, 0.4, 0.5, 0.3], data="x"),
     ],
 )
 def test_nothing_is_said_where_nothing_can_be(row):

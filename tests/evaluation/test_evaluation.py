@@ -233,8 +233,9 @@ class TestKnn:
 
     def test_errors(self):
         x, y = blobs(10, 2, 3, 1.0)
-        with refused(r"k must lie in 1\.\.10.*got 200"):
-            knn(x, y, x, y)
+        for k in (0, 200):
+            with refused(rf"k must lie in 1\.\.10.*got {k}"):
+                knn(x, y, x, y, k=k)
         with refused(r"labels must be integers, got torch.float32: take"):
             knn(x, y.float(), x, y, k=2)
         with refused(r"temperature must be positive.*got 0"):

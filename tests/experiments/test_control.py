@@ -230,6 +230,8 @@ def test_the_share_explained_is_one_for_linear_targets_and_none_for_noise():
     y = torch.cat([x @ weights, torch.ones(600, 1)], 1)  # the last coordinate is still
     assert explained_variance(x[:400], y[:400], x[400:], y[400:]) > 0.999
     assert abs(explained_variance(x[:400], noise[:400], x[400:], noise[400:])) < 0.1
+    few = torch.randn(440, 30)  # noise that forty samples could fit: what is held out forbids it
+    assert explained_variance(few[:40], noise[:40], few[40:], noise[40:440]) > -0.3
 
 
 # --- what is not there

@@ -66,6 +66,7 @@ def test_a_subset_keeps_every_class_and_smaller_ones_lie_within_larger_ones():
     tenth, half = sampling.subset(labels, 0.1, 7), sampling.subset(labels, 0.5, 7)
     assert torch.bincount(labels[tenth]).tolist() == [5] * 6
     assert torch.bincount(labels[half]).tolist() == [25] * 6
+    assert torch.bincount(labels[sampling.subset(labels, 0.001, 7)]).tolist() == [2] * 6
     assert torch.isin(tenth, half).all()
     assert torch.equal(tenth, sampling.subset(labels, 0.1, 7))
     assert not torch.equal(tenth, sampling.subset(labels, 0.1, 8))

@@ -279,20 +279,22 @@ def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_a
 
 
 def test_the_precision_in_force_is_part_of_the_key(monkeypatch):
+    from curlnb.experiments.images import simclr
     from curlnb.runs import devices
 
     keys = set()
     for fast in (True, False):
         monkeypatch.setattr(devices, "fast_bf16", lambda _, fast=fast: fast)
-        keys.add(str(numerics({"precision": "bf16"})))
+        keys.add(simclr.asked({"precision": "bf16"}, 0).key)
     assert len(keys) == 2
 
 
 def test_instructions_that_one_asks_for_are_part_of_the_key(monkeypatch):
-    usual = numerics({})
+    usual, key = numerics({}), toy.regression.asked({}, 0).key
     assert "instructions" not in usual  # so that runs made before this was asked keep their keys
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert numerics({}) == usual | {"instructions": "AVX2"}
+    assert toy.regression.asked({}, 0).key != key
     assert other_numerics(usual, numerics({})) == ["instructions of this project"]
     assert other_numerics({}, numerics({})) == [], (
         "a record from before numerics were kept says nothing of them"

@@ -1,6 +1,7 @@
 """Lemma 4 where its proof holds, and a search that would notice a violation."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -115,6 +116,8 @@ def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0(
     ).diagonal()
     # frequent classes keep false negatives, rare ones lose true ones
     assert ((error > 0) == (unequal.rho > 0.25)).all()
+    low = generalization.negative_mean(collapsed, corners, tau_plus=0.9, floor=math.exp(-4))
+    assert float(low.min()) == pytest.approx(-4)
 
 
 def test_bad_input_is_answered_in_one_line():
