@@ -31,8 +31,10 @@ class Settings:
     `results` folder.
     """
 
-    def __init__(self, notebook: str, profile: str, values: dict[str, Any]) -> None:
-        self.notebook, self.profile, self.values = notebook, profile, values
+    def __init__(
+        self, notebook: str, profile: str, values: dict[str, Any], changed: bool = False
+    ) -> None:
+        self.notebook, self.profile, self.values, self.changed = notebook, profile, values, changed
         self.results: Path = environment.results_root() / profile
         self.store: Store = default_store(profile)
 
@@ -40,10 +42,12 @@ class Settings:
     def evidence(self) -> str:
         """The profile under which claims are filed: "quick", or "quick, changed" where the
         committed reference has other settings, and these are not about to become the committed
-        ones (`make reference` with notebooks, which adopts runs).
+        ones (`make reference` with notebooks, which adopts runs). On a page that is not committed:
+        where a setting was changed.
         """
         committed = provenance.of_reference(self.profile).get("settings", {}).get(self.notebook)
-        same = committed in (None, notebooks.digest_of_settings(self.values)) or environment.dry()
+        kept = not self.changed if committed is None else False
+        same = kept or committed == notebooks.digest_of_settings(self.values) or environment.dry()
         renewed = environment.notebook_name() == self.notebook and environment.adopt()
         return self.profile if same or renewed else ledgers.CHANGED.format(self.profile)
 
@@ -115,7 +119,7 @@ def settings(notebook: str, profile: str, change: Mapping[str, Any] = {}) -> Set
     plt.style.use(["default", STYLE])  # whatever the reader's matplotlibrc says
     if environment.dry():
         values |= dry
-    return Settings(notebook, profile, values)
+    return Settings(notebook, profile, values, bool(change))
 
 
 def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -111,7 +111,10 @@ def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
     kept = [path for path in every if profile in settings_of(path)]
     if not kept:
         names = ", ".join(map(name_of, every))
-        raise ValueError(f"none of {names} has settings for the profile {profile}")
+        raise ValueError(
+            f"none of {names} has settings for the profile {profile}, a table [{profile}] in the "
+            "TOML file of its name beside it"
+        )
     if len(kept) < len(every):
         many = f"{len(kept)} of {len(every)} notebooks"
         print(f"  {many} have settings for {profile}; the others are left out")

@@ -99,7 +99,7 @@ def verdicts(rows: pd.DataFrame) -> str:
     counts = ledger.summary(rows).sum().items()
     total = ", ".join(f"{count} {name}" for name, count in counts) or "no claim has been judged"
     chance = ledger.expected_false(rows)
-    said = f"; chance alone makes at most {chance:.1f} of them wrong on average"
+    said = f"; chance alone makes at most {chance:.2g} of them wrong on average"
     return total + (said if chance else "")
 
 

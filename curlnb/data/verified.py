@@ -244,7 +244,8 @@ def _keep_mirror(entry: Entry) -> None:
 def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
     """Have each set on this machine, verified; with `folder`, each whose official files are there.
 
-    Goes on after a failure, and then raises DataError with the names that failed.
+    Goes on after a failure, and then raises DataError with the names that failed. A set that cannot
+    be fetched at all is named, and is no failure.
     """
     names = list(wanted)
     if folder is not None:
@@ -257,6 +258,7 @@ def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
             fetch(name, folder)
         except (DataError, OSError) as error:
             print(str(error))
-            failed.append(name)
+            if folder is not None or _sources(catalogue.find(name), None):
+                failed.append(name)
     if failed:
         raise DataError(f"not here: {', '.join(failed)}; the lines above say why")

@@ -31,8 +31,8 @@ class Queue:
     queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed,
     mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. tau_plus, beta, temperature:
     as in `losses.contrastive_loss`. objective: None for that loss, or your own
-    (`own_parts.Objective`), which takes no tau_plus and no beta and divides by the temperature
-    itself. ValueError for settings that cannot work together.
+    (`own_parts.Objective`), which takes none of these three and divides by a temperature itself.
+    ValueError for settings that cannot work together.
     """
 
     queue: int = 4096
@@ -60,7 +60,7 @@ class Queue:
                 f"mixed of 1 to {self.queue} keys of the queue"
             )
         if self.objective is not None:
-            own_parts.check_bare(self.tau_plus, self.beta)
+            own_parts.check_bare(self, ("tau_plus", "beta", "temperature"))
 
 
 @dataclass(frozen=True)

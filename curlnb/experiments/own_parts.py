@@ -6,7 +6,7 @@ only after the training, and has to take both. A run's key holds a part's code
 (`curlnb.runs.fingerprint`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -22,7 +22,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 """From images, float [n, c, h, w] in [0, 1], and a generator on their device to random views.
 
-One of each image, in [0, 1], of any size.
+One of each image, in [0, 1], of any size. Their range is not looked at; they are normalised next.
 """
 
 MakeEncoder = Callable[[int], nn.Module]
@@ -50,6 +50,7 @@ def make_encoder(part: str | MakeEncoder, channels: int, size: int = 32) -> tupl
     evaluation mode. For a name it is known, so that no additional random number is drawn.
     ValueError for an encoder that gives no module or no features [n, d].
     """
+    check_encoder(part)
     if not callable(part):
         return encoders.encoder(part, in_channels=channels)
     made = part(channels)
@@ -88,12 +89,21 @@ def view(part: Augmentation, images: Tensor, generator: torch.Generator) -> Tens
     return augment.normalise(found)
 
 
-def check_bare(tau_plus: float, beta: float) -> None:
-    """ValueError if your own objective comes with the settings of the others."""
-    if tau_plus or beta:
+def check_bare(loss: Any, names: Iterable[str]) -> None:
+    """ValueError if your own objective comes with settings of the others, by their names."""
+    for name in names:
+        if (value := getattr(loss, name)) != getattr(type(loss), name):
+            raise ValueError(
+                f"{name} is {value!r}: an objective of your own does not take it; leave it out"
+            )
+
+
+def check_encoder(part: str | MakeEncoder) -> None:
+    """ValueError for a network in the place of the function that makes one."""
+    if isinstance(part, nn.Module):
         raise ValueError(
-            f"an objective of your own takes neither tau_plus nor beta, got {tau_plus} and {beta}: "
-            "leave them out"
+            f"encoder is a {_name(part)}: give a function from the number of channels to a new "
+            "network, since each run trains its own"
         )
 
 

@@ -3,9 +3,10 @@ a notebook's cell, a script or a module beside it as it is at run time.
 
 The latter is followed through everything that it reaches: a function through its code, defaults,
 closure and the globals that it names, a class through its attributes and bases, a value by its
-content. What an installed package defines counts by its name, since its version is part of a run's
-numerics. What can't be followed is refused: a result under a key that does not hold all that made
-it would be taken for another's.
+content. What an installed package defines counts by its name alone (of versions, torch's is part of
+a run's numerics), so a package of one's own is installed with `pip install -e`, or stands beside
+the script: then its code is followed. What can't be followed is refused: a result under a key that
+does not hold all that made it would be taken for another's.
 
 What is loaded of the package must be what its source says, or a run is refused: a function, a
 constant or a method may have been replaced at run time, or its file edited after the import. A
@@ -22,6 +23,7 @@ import functools
 import importlib.util
 import inspect
 import itertools
+import site
 import sys
 import sysconfig
 import types
@@ -78,7 +80,7 @@ def follow(value: Any, name: str) -> str:
 
 
 def installed(module: str) -> bool:
-    """Whether a module is Python's or an installed package's, whose code is told by its version."""
+    """Whether a module is Python's or an installed package's, whose code is not followed."""
     root = module.split(".")[0]
     if root in sys.stdlib_module_names:
         return True
@@ -86,7 +88,8 @@ def installed(module: str) -> bool:
     with contextlib.suppress(ValueError):  # __main__, and a module made by hand
         spec = importlib.util.find_spec(root)
     places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
-    roots = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
+    own = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
+    roots = (*own, *site.getsitepackages(), site.getusersitepackages())
     return any(str(place).startswith(roots) for place in places)
 
 

@@ -641,6 +641,8 @@ def test_what_was_judged_under_changed_settings_says_so_and_is_no_better_evidenc
     assert settings.evidence == "quick"  # `make reference` with notebooks makes them the committed
     monkeypatch.setenv("CURLNB_ADOPT", "0")
     assert settings.evidence == "quick, changed"  # `make reproduce`
+    for changed, said in ((False, "quick"), (True, "quick, changed")):
+        assert notebook.Settings("my_notebook", "quick", {}, changed).evidence == said
 
 
 def test_a_group_counts_once_by_its_first_row_that_was_run():

@@ -243,7 +243,7 @@ def test_a_mirror_is_asked_where_the_catalogue_says_so(world, monkeypatch, capsy
 
 def test_one_failure_does_not_stop_the_others(world, capsys):
     world.server.status = 404
-    with refused("not here: cifar10, MPQA; the lines above say why", DataError):
+    with refused("not here: cifar10; the lines above say why", DataError):
         datasets.prepare(["cifar10", "MPQA"])
     told = "MPQA: it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run"
     assert capsys.readouterr().out.splitlines()[-1].startswith(told)

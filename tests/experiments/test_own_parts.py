@@ -141,8 +141,13 @@ def test_each_of_three_views_gets_the_augmentation_and_the_loss_the_negatives_th
     [
         (
             {"objective": sigmoid_loss, "beta": 1.0},
-            "an objective of your own takes neither tau_plus nor beta, got 0.0 and 1.0",
+            "beta is 1.0: an objective of your own does not take it; leave it out",
         ),
+        (
+            {"objective": sigmoid_loss, "temperature": 0.1},
+            "temperature is 0.1: an objective of your",
+        ),
+        ({"encoder": nn.Flatten()}, "encoder is a Flatten: give a function from the number of"),
         (
             {"objective": lambda pos, neg: neg},
             r"gives torch.float32 \[16, 14\]: it must give the loss of each anchor, \[16\]",
@@ -160,7 +165,7 @@ def test_each_of_three_views_gets_the_augmentation_and_the_loss_the_negatives_th
             "augmentation 'randaugment' is unknown; use 'simclr' or a function",
         ),
     ],
-    ids=range(5),
+    ids=range(7),
 )
 def test_a_part_that_does_not_fit_is_refused_in_one_line(tmp_path, parts, message):
     with refused(message):

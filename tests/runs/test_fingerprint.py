@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 import shutil
+import site
 import symtable
 import sys
 import threading
@@ -403,3 +404,12 @@ def test_a_value_that_holds_itself_is_followed_once():
 def test_a_lock_is_refused():
     with pytest.raises(IdentityError, match=r"lock is a _thread.lock, which cannot be followed"):
         follow(threading.Lock(), "lock")
+
+
+def test_what_lies_in_any_of_pythons_folders_of_packages_is_installed(tmp_path, monkeypatch):
+    """Those of the environment, of the Python below it, and the user's."""
+    (tmp_path / "far_away.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not fingerprint.installed("far_away")
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path))
+    assert fingerprint.installed("far_away.part")
