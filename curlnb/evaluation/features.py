@@ -45,7 +45,7 @@ def check_features(*sets: Tensor) -> None:
             f"got {[list(t.shape) for t in sets]}"
         )
     for each in sets[1::2]:
-        if each.is_floating_point() or each.is_complex():
+        if each.is_floating_point() or each.is_complex() or each.dtype == torch.bool:
             raise ValueError(f"labels must be integers, got {each.dtype}: take labels.long()")
     if not all(bool(features.isfinite().all()) for features in sets[::2]):
         raise ValueError("features hold NaN or infinity: the representation has diverged")

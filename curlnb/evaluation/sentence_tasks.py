@@ -165,9 +165,11 @@ def train_test(
 ) -> Score:
     """A task with a test set (TREC, MSRP): choose C by cross-validation, fit on all training data.
 
-    x: [n, d]; y: int64 [n]; C is chosen on `inner` of `count` folds, 1 to `count` of them.
+    x: [n, d]; y: int64 [n]; C is chosen on `inner` of `count` folds, ValueError if that is none or
+    more than there are.
     """
     check_features(x, y, test_x, test_y)
+    _check_inner(inner, count)
     fold, classes = folds(y, count), int(y.max()) + 1
     C = torch.tensor(strengths, dtype=x.dtype, device=x.device)
     kept = torch.stack([fold != a for a in range(inner)], 1).to(x.dtype)
@@ -183,6 +185,11 @@ def train_test(
 def pair_features(u: Tensor, v: Tensor) -> Tensor:
     """Features of sentence pairs [n, 2 d]: |u - v| and u * v side by side, of u, v [n, d]."""
     return torch.cat([(u - v).abs(), u * v], 1)
+
+
+def _check_inner(inner: int, count: int) -> None:
+    if not 1 <= inner <= count:
+        raise ValueError(f"inner must lie in 1..{count}, the number of folds, got {inner}")
 
 
 def f1(named: Tensor, y: Tensor) -> float:

@@ -33,7 +33,7 @@ def check_number(name: str, value: object, within: Callable[[Any], Any], wanted:
         if right and is_known(value, lambda x: ~within(x).all()):
             right, shown = False, value[~within(value)][0].item()
     else:
-        right = isinstance(value, Real) and within(value)
+        right = isinstance(value, Real) and not isinstance(value, bool) and within(value)
     if not right:
         wanted += "" if isinstance(shown, PLAIN) else ", as a number or a tensor"
         raise ValueError(f"{name} must be {wanted}, not {' '.join(repr(shown).split()):.60}")

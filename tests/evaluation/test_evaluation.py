@@ -236,8 +236,9 @@ class TestKnn:
         for k in (0, 200):
             with refused(rf"k must lie in 1\.\.10.*got {k}"):
                 knn(x, y, x, y, k=k)
-        with refused(r"labels must be integers, got torch.float32: take"):
-            knn(x, y.float(), x, y, k=2)
+        for wrong in (torch.float32, torch.bool):
+            with refused(rf"labels must be integers, got {wrong}: take"):
+                knn(x, y.to(wrong), x, y, k=2)
         with refused(r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
         with refused("labels must be numbered from 0, got -1"):

@@ -150,6 +150,8 @@ def test_folds_are_stratified_and_every_sample_is_tested_once():
 def test_a_task_with_a_test_set_and_the_measures_of_pairs():
     x, y = two_classes()
     score = sentence_tasks.train_test(x[:200], y[:200], x[200:], y[200:], count=5, inner=5)
+    with refused(r"inner must lie in 1\.\.5, the number of folds, got 6"):
+        sentence_tasks.train_test(x[:200], y[:200], x[200:], y[200:], count=5, inner=6)
     assert 0.65 < score.accuracy < 0.95
     assert 0.65 < score.dev < 0.95
     assert sentence_tasks.pair_features(

@@ -95,6 +95,7 @@ def test_a_single_tensor_is_the_number_and_learns():
     ("options", "says"),
     [
         (dict(temperature="0.5"), "temperature must be positive, not '0.5'"),
+        (dict(temperature=True), "temperature must be positive, not True"),
         (dict(tau_plus=torch.tensor([0.1, 1.0, 0.2])), r"tau_plus must be in \[0, 1\), not 1.0"),
         (
             dict(tau_plus=torch.tensor(0.0)),
