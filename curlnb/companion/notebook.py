@@ -46,7 +46,7 @@ class Settings:
         where a setting was changed.
         """
         committed = provenance.of_reference(self.profile).get("settings", {}).get(self.notebook)
-        kept = not self.changed if committed is None else False
+        kept = committed is None and not self.changed
         same = kept or committed == notebooks.digest_of_settings(self.values) or environment.dry()
         renewed = environment.notebook_name() == self.notebook and environment.adopt()
         return self.profile if same or renewed else ledgers.CHANGED.format(self.profile)

@@ -1,10 +1,9 @@
 """Small classification tasks on fixed sentence vectors, after SentEval (Conneau and Kiela 2018).
 
-Logistic regression with an L2 penalty on the frozen features, its
-strength chosen on held-out parts of the training data: nested cross-validation where a task has no
-test set, else cross-validation on its training set. Features are used as they are. All fits of a
-task, over folds and penalties, are solved side by side as columns of one matrix, so that a step is
-two matrix products, on any device.
+Logistic regression with an L2 penalty on the frozen features, its strength chosen on held-out parts
+of the training data: nested cross-validation where a task has no test set, else cross-validation on
+its training set. Features are used as they are. All fits of a task, over folds and penalties, are
+solved side by side as columns of one matrix, so that a step is two matrix products, on any device.
 """
 
 from collections.abc import Sequence
