@@ -19,8 +19,8 @@ SCHEDULES = ("constant", "down", "up")
 class Contrast:
     """The loss of a batch.
 
-    objective: a name of `OBJECTIVES`, or a function (`own_parts.Objective`), which takes none of
-    OTHERS and divides by a temperature itself. tau_plus in [0, 1), beta >= 0,
+    objective: a name of `OBJECTIVES`, or a function (`own_parts.Objective`), which of these takes
+    `negatives` alone and divides by a temperature itself. tau_plus in [0, 1), beta >= 0,
     temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
     to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
     for each anchor; None for all, views x (batch - 1). label_groups: the number of groups into
@@ -122,15 +122,12 @@ OBJECTIVES = Choices(
 )
 
 
-OTHERS = ("tau_plus", "beta", "schedule", "temperature", "label_groups")
-"""Settings that an objective of one's own does not take."""
-
-
 def check_contrast(loss: Contrast) -> None:
     """ValueError for an unknown name, and for settings that an objective does not take."""
     check_known("schedule", loss.schedule, SCHEDULES)
     if callable(loss.objective):
-        own_parts.check_bare(loss, OTHERS)
+        refused = ("tau_plus", "beta", "schedule", "temperature", "label_groups")
+        own_parts.check_bare(loss, refused)
         return
     named = OBJECTIVES[loss.objective]
     for name in ("tau_plus", "beta"):
