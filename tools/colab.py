@@ -2,8 +2,8 @@
 tools/colab.py [notebook ...]`.
 
 The project's address stands in pyproject.toml alone (project.urls, Repository) and is written into
-the cells from there, so run this again when it changes. While there is no address, the cell says so
-in Colab.
+the cells from there, so run this again when it changes. While there is no address, no notebook has
+the cell.
 
 The repository is cloned and imported from where it lies, with the small data sets and the reference
 runs in it. Nothing is installed: Colab has all that the package depends on, its own torch with or
@@ -27,11 +27,6 @@ import os, sys
 if "COLAB_RELEASE_TAG" in os.environ:  # in Colab, get the package and its data
     os.system("git clone -q --depth 1 {repository} /content/curlnb")
     sys.path.insert(0, "/content/curlnb")"""
-WITHOUT_ADDRESS = """\
-import os
-
-if "COLAB_RELEASE_TAG" in os.environ:
-    print("This project has no address yet: set project.urls in pyproject.toml, run tools/colab.py")"""
 
 
 def repository():
@@ -40,26 +35,22 @@ def repository():
     return project.get("urls", {}).get("Repository", "")
 
 
-def source():
-    address = repository()
-    return CELL.format(repository=address) if address else WITHOUT_ADDRESS
-
-
-def insert(path):
-    """Renew the notebook's cell, or put one behind its first cell of text."""
+def renew(path, address):
+    """Put the cell behind the notebook's first cell of text, or renew it; without an address, take
+    it away.
+    """
     book = nbformat.read(path, as_version=4)
-    tagged = [cell for cell in book.cells if TAG in cell.metadata.get("tags", [])]
-    if not tagged:
+    book.cells = [cell for cell in book.cells if TAG not in cell.metadata.get("tags", [])]
+    if address:
         about = {"tags": [TAG], "jupyter": {"source_hidden": True}}
-        tagged = [nbformat.v4.new_code_cell(id=TAG, metadata=about)]
+        source = CELL.format(repository=address)
         title = next(at for at, cell in enumerate(book.cells) if cell.cell_type == "markdown")
-        book.cells.insert(title + 1, tagged[0])
-    tagged[0].source = source()
+        book.cells.insert(title + 1, nbformat.v4.new_code_cell(source, id=TAG, metadata=about))
     write_atomically(path, lambda file: nbformat.write(book, file))
 
 
 if __name__ == "__main__":
     for each in notebooks.find(sys.argv[1:]):
-        insert(each)
+        renew(each, repository())
     if not repository():
-        print("pyproject.toml names no address yet")
+        print("pyproject.toml names no address yet: no notebook has the cell")

@@ -44,7 +44,7 @@ def judged(
     *,
     interval: tuple[float, float, float] | None = None,
     n: int | None = None,
-    exact: str | None = None,
+    exact: bool | str | None = None,
     value: float | None = None,
     cases: int | None = None,
     data: str = "",
@@ -57,15 +57,20 @@ def judged(
     - differences [n], one a seed, in the claim's unit; or an interval (mean, low, high) at 95% that
       was computed otherwise, with `n`, the independent units that it rests on. Five or more are
       needed, or the claim is undecided.
-    - exact: "holds", "proof step fails" or "fails", of a claim that plans no seeds; value: the
+    - exact: whether it holds, or "proof step fails", of a claim that plans no seeds; value: the
       statistic, such as a largest ratio found; cases: how many were tried. Where a region is
       claimed, the value alone decides, and `exact` may be left out.
-    - nothing; note says why it was not run.
+    - nothing, and note says why it was not run; or no differences, where an arm was not trained.
 
     data: the data sets it was measured on, joined by "|"; with the profile they give the verdict's
     scope. diagnostic: what the claim asks for to exclude a trivial explanation, by name.
     ValueError, in one line, for what is missing or excludes each other.
     """
+    if differences is not None and not len(differences):
+        differences = None
+        note = f"{profile.partition(',')[0]} does not train what it compares"
+    if isinstance(exact, bool | np.bool_):
+        exact = HOLDS if exact else FAILS
     if value is not None:
         value = float(value)
         exact = by_value(claim, value) if exact is None and claim.bounded else exact

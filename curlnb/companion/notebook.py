@@ -12,13 +12,14 @@ import pandas as pd
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from curlnb.companion import formatting, notebooks, profiles
 from curlnb.companion import ledger as ledgers
+from curlnb.companion import notebooks, profiles
 from curlnb.companion.exercises import check as check
 from curlnb.companion.exercises import grade as grade
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
 from curlnb.runs.devices import check_environment, keep_memory
+from curlnb.runs.experiment import Experiment, parameters_of
 from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
 
@@ -68,13 +69,21 @@ class Settings:
         found.__dict__ |= self.__dict__ | {"values": own}
         return found
 
-    def take(self, names: str, prefix: str = "") -> dict[str, Any]:
-        """The settings with these names, by name: settings.take("encoder batch epochs").
+    def take(
+        self, names: str | Experiment, prefix: str = "", *, without: str = ""
+    ) -> dict[str, Any]:
+        """The settings with these names, by name: settings.take("encoder batch epochs"). Of an
+        experiment: those of its parameters, settings.take(simclr), that have one value here, but
+        for the names in `without`; a list is for the page to sweep.
 
         prefix: of their names in the file: settings.take("batch lr", "text_") gives those of
         text_batch and text_lr as batch and lr.
         """
-        return {name: self.__getattr__(prefix + name) for name in names.split()}
+        if isinstance(names, str):
+            return {name: self.__getattr__(prefix + name) for name in names.split()}
+        known = {name: self.values.get(prefix + name, []) for name in parameters_of(names.function)}
+        left = without.split()
+        return {n: x for n, x in known.items() if not isinstance(x, list) and n not in left}
 
     def require(self, **needed: Iterable[Any]) -> None:
         """Check, before anything is trained, that settings which are lists hold the values that the
@@ -191,11 +200,6 @@ def ledger(settings: Settings) -> ledgers.Ledger:
     there is other.
     """
     return ledgers.Ledger(settings.notebook, settings.evidence, settings.results)
-
-
-def holds(found: bool) -> str:
-    """The verdict of an exact claim: `ledger.judge(id, exact=notebook.holds(ratio <= 1), ...)`."""
-    return formatting.HOLDS if found else formatting.FAILS
 
 
 def compute(*tables: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@ their gap.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -126,8 +126,12 @@ def gain_panels(
     return figure
 
 
-class Interval(tuple[float, float, float]):
+class Interval(NamedTuple):
     """A mean and the two ends of its interval, as the ledger and committed tables have them."""
+
+    mean: float
+    low: float
+    high: float
 
 
 def interval(differences: Sequence[float]) -> Interval:
@@ -137,7 +141,7 @@ def interval(differences: Sequence[float]) -> Interval:
     if isinstance(differences, Interval):
         return differences
     x = np.asarray(differences, dtype=float)
-    return Interval(t_interval(x) if len(x) > 1 else (float(x.mean()),) * 3)
+    return Interval(*(t_interval(x) if len(x) > 1 else [float(x.mean())] * 3))
 
 
 def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> float:

@@ -1,6 +1,6 @@
 """A notebook's settings, in a TOML file beside it: a table for each profile, and what is changed.
 
-    batch = 256                  # above the tables: of all profiles
+    batch = 256                  # above the tables: of all profiles that have no own
 
     [quick]
     dataset = "cifar10-mini"     # the first six are those that a page shows
@@ -35,7 +35,7 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
         shared = json.loads(text.replace('"None"', "null"))
         tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
         dry = tables.pop(DRY, {})
-        profiles = {name: own | shared for name, own in tables.items()}
+        profiles = {name: own | shared | own for name, own in tables.items()}
         every = {name for values in profiles.values() for name in values}
         for profile, values in profiles.items():
             if lacking := every - set(values):

@@ -84,7 +84,7 @@ class Experiment:
         A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command
         line, is imported.
         """
-        known = _parameters_of(self.function)
+        known = parameters_of(self.function)
         if unknown := given.keys() - known.keys():
             raise StoreError(
                 f"{self.name} has no parameter {min(unknown)!r}; it has {', '.join(sorted(known))}"
@@ -290,7 +290,7 @@ def _taken(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 @functools.cache
-def _parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """By name, the parameters of the function's runs, a group's fields in its place."""
     found: dict[str, inspect.Parameter] = {}
     for name, taken in _taken(function).items():
@@ -320,7 +320,7 @@ def grouped(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict
 def _differing(parameters: Mapping[str, Any], function: Callable[..., Any]) -> Any:
     """Those of the function's parameters that differ from their defaults, as JSON."""
     found = {}
-    for name, parameter in _parameters_of(function).items():
+    for name, parameter in parameters_of(function).items():
         value, default = parameters[name], parameter.default
         # a tensor's comparison has no one truth value
         if value is not default and (isinstance(value, torch.Tensor) or value != default):

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
@@ -42,7 +42,7 @@ RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or
 
 def sweep(
     experiment: Experiment,
-    grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]] = ({},),
+    grid: Mapping[str, Any] | Iterable[Mapping[str, Any]] = ({},),
     *,
     seeds: int | Iterable[int] = 3,
     store: Store | None = None,
@@ -54,8 +54,8 @@ def sweep(
     not hold.
 
     grid: a mapping of lists (their product is run), or points (mappings), each of which may carry
-    its own "seeds". seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common
-    to all points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one
+    its own "seeds", or arms, a mapping of names to points; the name becomes a column "arm". seeds:
+    a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one
     a core, and on a GPU 0: this process. executor: one of the `concurrent.futures` kind instead,
     `client.get_executor()` of a Dask client for example; default that of the Dask scheduler at
     `CURLNB_SCHEDULER`, if set and `workers` is not given. Its workers need the same code, data and,
@@ -68,15 +68,17 @@ def sweep(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
     store = store or default_store()
+    points = _points(grid, seeds)
+    names = [name for _, _, name in points]
     jobs = [
         Job(experiment, experiment.parameters({**fixed, **point}), check_seed(seed), store)
-        for point, seed in _points(grid, seeds)
+        for point, seed, _ in points
     ]
     _refuse_namesakes(jobs)
     for job in jobs:
         store.note_use(job)
     if environment.dry():
-        return _dry(jobs)
+        return _table(_dry(jobs), names)
     found = {job.key: job.find() for job in jobs}
     if missing := list({job.key: job for job in jobs if found[job.key] is None}.values()):
         _compute(missing, executor, workers)
@@ -91,7 +93,11 @@ def sweep(
             raise SweepError(
                 f"a worker finished {job}, but not in {store.root}: all must share that folder"
             )
-    return pd.DataFrame([_row(job, found[job.key]) for job in jobs])
+    return _table([_row(job, found[job.key]) for job in jobs], names)
+
+
+def _table(rows: list[dict[str, Any]], names: list[dict[str, str]]) -> pd.DataFrame:
+    return pd.DataFrame([row | name for row, name in zip(rows, names, strict=True)])
 
 
 _ALIKE = {  # their values change no metric's name
@@ -104,7 +110,7 @@ _LARGE = ("resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg
 _DRY_RUNS: dict[str, tuple[set[str], dict[frozenset[str], Record]]] = {}
 
 
-def _dry(jobs: list[Job]) -> pd.DataFrame:
+def _dry(jobs: list[Job]) -> list[dict[str, Any]]:
     """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and
     of fractions, in this process; the others' rows repeat the metrics of the last run of the same
     form.
@@ -127,7 +133,7 @@ def _dry(jobs: list[Job]) -> pd.DataFrame:
             records[form] = record
             shown.update(values.values())
         rows.append(_row(job, {**records[form], "identity": job.key}))
-    return pd.DataFrame(rows)
+    return rows
 
 
 def _up_to_size(value: Any) -> Any:
@@ -136,8 +142,12 @@ def _up_to_size(value: Any) -> Any:
     return min(value, 3) if isinstance(value, int) else value
 
 
-def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any], int]]:
-    if isinstance(grid, Mapping):
+def _points(
+    grid: Any, seeds: int | Iterable[int]
+) -> list[tuple[dict[str, Any], int, dict[str, str]]]:
+    if isinstance(grid, Mapping) and any(isinstance(point, Mapping) for point in grid.values()):
+        grid = [{**point, "arm": arm} for arm, point in grid.items()]
+    elif isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Iterable):
                 raise ValueError(
@@ -151,6 +161,7 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
     for point in grid:
         parameters = {**point}
         chosen = parameters.pop("seeds", seeds)
+        name = {"arm": parameters.pop("arm")} if "arm" in parameters else {}
         if isinstance(chosen, int):
             if not 0 <= chosen <= MOST_SEEDS:
                 raise ValueError(
@@ -159,7 +170,8 @@ def _points(grid: Any, seeds: int | Iterable[int]) -> list[tuple[dict[str, Any],
                 )
             chosen = range(chosen)
         chosen = [*chosen]
-        points += [(parameters, seed) for seed in (chosen[:1] if environment.dry() else chosen)]
+        chosen = chosen[:1] if environment.dry() else chosen
+        points += [(parameters, seed, name) for seed in chosen]
     return points
 
 

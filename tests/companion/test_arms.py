@@ -4,6 +4,7 @@ from formulas import refused
 
 from curlnb.companion import notebook
 from curlnb.companion.arms import gain, of_arm
+from curlnb.experiments.multiview import cmc
 
 RUNS = pd.DataFrame(
     [
@@ -51,3 +52,13 @@ def test_a_data_set_has_its_own_settings_before_those_around_it():
     assert of.store is settings.store
     with pytest.raises(AttributeError, match="no setting 'prior'; it has epochs"):
         settings.take("prior")
+
+
+def test_the_settings_of_an_experiment_are_those_with_one_value():
+    of_cmc = dict(epochs=200, batch=256, negatives=None)
+    values = of_cmc | dict(tau_plus=[0.0, 0.1], seeds=5, datasets={"stl10": {}})
+    of = notebook.Settings("x", "quick", values).of("stl10")
+    assert of.take(cmc) == of_cmc | dict(dataset="stl10")
+    assert of.take(cmc, without="negatives epochs") == dict(batch=256, dataset="stl10")
+    text = notebook.Settings("x", "quick", dict(text_batch=64, text_seeds=3, batch=1))
+    assert text.take(cmc, "text_") == dict(batch=64)

@@ -354,7 +354,9 @@ def test_what_is_true_as_it_stands_or_settled_by_the_paper_itself_is_no_failure(
     for exact in ("fails", "proof step fails"):
         said = line(judged(settled, exact=exact, value=2.0))
         assert said == "arora2019/lemma4.3: note; largest ratio 2; Lemma B.2 has it right"
-    assert judged(settled, exact="holds")["verdict"] == "holds"
+    for holds in (True, np.float64(1.0) > 0.5):
+        assert judged(settled, exact=holds)["verdict"] == "holds"
+    assert judged(theory(), exact=False)["verdict"] == "fails"
 
 
 def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
@@ -382,7 +384,7 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
     ("claim", "options", "says"),
     [
         (gain(), dict(), "say in note= why"),
-        (gain(), dict(differences=[], data="stl10"), r"shape \[0\].*one a seed"),
+        (gain(), dict(differences=[FIVE], data="stl10"), r"shape \[1, 5\].*one a seed"),
         (gain(), dict(differences=FIVE, interval=(1, 0, 2), data="stl10"), "only one of them"),
         (gain(), dict(interval=(1, 0, 2), data="stl10"), "with n, the units it rests on, not None"),
         (theory(), dict(differences=FIVE), "it claims no region: judge it by exact=, one of holds"),

@@ -23,6 +23,7 @@ bn_groups = "None"
 dataset = "cifar10"
 epochs = 20
 bn_groups = 2
+batch = 512
 
 [dry]
 epochs = 1
@@ -44,7 +45,7 @@ def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypa
     quick = dict(dataset="cifar10-mini", epochs=2, bn_groups=None, batch=256)
     assert notebook.settings("x", "quick").values == quick
     assert notebook.settings("x", "quick", {"epochs": 12}).epochs == 12
-    assert notebook.settings("x", "gpu").bn_groups == 2
+    assert notebook.settings("x", "gpu").take("bn_groups batch") == dict(bn_groups=2, batch=512)
     with refused("no setting 'epoch' to change: dataset, epochs, bn_gr"):
         notebook.settings("x", "quick", {"epoch": 12})
     with refused("profile 'paper' is unknown here; use one of quick, gpu"):
@@ -125,7 +126,7 @@ def axis():
 
 
 def test_paired_gains_draws_mean_interval_and_the_marks_of_others(axis):
-    gains = {"hard": [1.0, 2.0, 3.0], "debiased": plots.Interval((-0.1, -0.5, 0.3))}
+    gains = {"hard": [1.0, 2.0, 3.0], "debiased": plots.Interval(-0.1, -0.5, 0.3)}
     marks = {"debiased": {"elsewhere": 0.6, "again": 0.5}}
     plots.paired_gains(axis, gains, published={"debiased": 4.26}, independent=marks)
     drawn = {round(float(x), 3) for line in axis.lines for x in np.atleast_1d(line.get_xdata())}
@@ -182,7 +183,7 @@ def test_a_ledger_shows_five_lines_and_folds_the_rest(tmp_path):
 
     ledger = ledgers.Ledger("n", "quick", tmp_path)
     for i in range(7):
-        ledger.judge(f"mine/{i}", exact=notebook.holds(i < 6), value=0.5, claim=f"claim <{i}>")
+        ledger.judge(f"mine/{i}", exact=i < 6, value=0.5, claim=f"claim <{i}>")
     shown = ledger.show()._repr_html_()
     before, _, folded = shown.partition("<details>")
     assert before.count("<li>") == formatting.LINES == 5

@@ -33,13 +33,16 @@ HERE = Path(__file__).parent.parent
 
 
 def test_a_run_is_computed_once_and_found_again(tmp_path):
-    """Points may carry their own seeds."""
+    """Points may carry their own seeds, and have names."""
     where, store = str(tmp_path / "count"), Store(tmp_path / "runs")
     grid = [{"where": where}, {"where": where, "pause": 0.1, "seeds": [4]}]
     for _ in range(2):
         table = sweep(toy.counted, grid, seeds=3, store=store, workers=0)
     assert list(table["twice"]) == [0, 2, 4, 8]
     assert Path(where).read_text().split() == ["0", "1", "2", "4"]
+    arms = sweep(toy.counted, dict(zip("ab", grid, strict=True)), seeds=3, store=store)
+    assert list(arms.pop("arm")) == ["a", "a", "a", "b"]
+    assert arms.equals(table)
 
 
 @experiment

@@ -17,7 +17,7 @@ from curlnb.experiments.images import simclr
 from curlnb.experiments.multiview import cmc
 from curlnb.runs import environment
 from curlnb.runs.devices import check_environment
-from curlnb.runs.experiment import RANGES, _parameters_of
+from curlnb.runs.experiment import RANGES, parameters_of
 from curlnb.runs.sweep import sweep
 
 HOME = environment.home()
@@ -63,7 +63,7 @@ def test_every_number_of_every_experiment_is_checked(data):
     range is named.
     """
     experiment = data.draw(st.sampled_from(all_experiments()))
-    name = data.draw(st.sampled_from(sorted(_parameters_of(experiment.function))))
+    name = data.draw(st.sampled_from(sorted(parameters_of(experiment.function))))
     numbers = st.one_of(st.integers(-(10**12), 10**12), st.floats())
     others = st.one_of(st.booleans(), st.none(), st.text(max_size=9), st.lists(st.integers()))
     value = json.loads(json.dumps(data.draw(st.one_of(numbers, others))))

@@ -102,7 +102,7 @@ def gains():
     drawn, axis = plt.subplots(figsize=(6.5, 4))
     plots.paired_gains(
         axis,
-        {k: plots.Interval((r["mean"], r["low"], r["high"])) for k, r in best.items()},
+        {k: plots.Interval(r["mean"], r["low"], r["high"]) for k, r in best.items()},
         independent={label: external.marks(id) for label, id in FOREST.items()},
         unit="points of accuracy",
     )
