@@ -88,7 +88,7 @@ def why_stale(record: Record) -> str:
     return "" if record["identity"] == identity else "its defaults or its data changed"
 
 
-def sample(profile: str, count: int, commit: str, *, seconds: float = 30) -> list[Record]:
+def sample(profile: str, count: int, commit: str, *, seconds: float = 10) -> list[Record]:
     """Reference runs to compute again at a commit, the `count`-th: they rotate, and reach every
     experiment within ROTATION commits.
 
