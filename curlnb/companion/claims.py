@@ -52,8 +52,6 @@ class Claim:
     # where the sentence is true as it stands and false as it is mostly taken: both readings
     readings: tuple[str, ...] = ()
     settled: str = ""  # where the paper itself puts a slip right, or O() hides a constant
-    printed_sds: tuple[float, ...] = ()  # of the two arms, where the paper prints them
-    printed_seeds: float | None = None  # of each arm
     # profiles that train as the paper does, though on fewer data sets than it has
     as_printed_at: tuple[str, ...] = ()
     changed: str = ""  # what was changed here after a look at results
@@ -164,16 +162,11 @@ def paired(
     seed.
 
     runs: a tidy table of `sweep`, one row a run, filtered so that an arm has one row a seed.
-    ValueError where it has several, where the arms' seeds differ (a lost run is not dropped
-    silently) or where a column or an arm is missing.
+    ValueError where it has several, or where the arms' seeds differ: a lost run is not dropped
+    silently.
     """
-    arms = [of_arm(runs, metric, **{by: arm}).astype(float) for arm in (treatment, control)]
-    for arm, found in zip((treatment, control), arms, strict=True):
-        if found.empty:
-            raise ValueError(f"no run has {by} = {arm!r}")
-    unpaired = arms[0].index.symmetric_difference(arms[1].index)
-    if len(unpaired):
-        raise ValueError(
-            f"seeds of one arm only, {treatment!r} or {control!r}: {', '.join(map(str, unpaired))}"
-        )
-    return (arms[0] - arms[1]).sort_index().rename(f"{metric}: {treatment} minus {control}")
+    one, other = (of_arm(runs, metric, **{by: arm}).astype(float) for arm in (treatment, control))
+    if one.empty or {*one.index} != {*other.index}:
+        seeds = f"{[*one.index]} and {[*other.index]}"
+        raise ValueError(f"{by} {treatment!r} and {control!r} have the seeds {seeds}")
+    return (one - other).sort_index().rename(f"{metric}: {treatment} minus {control}")

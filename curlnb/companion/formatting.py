@@ -72,40 +72,32 @@ class ClaimsTable:
         """
         lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row in self.rows[:LINES])
         many = f"{len(self.rows)} claims" if len(self.rows) != 1 else "The claim"
-        rows = [self._cells(row) for row in self.rows]
-        names = rows[0] if rows else ()
-        head = "".join(f'<th align="left" style="text-align: left">{name}</th>' for name in names)
-        body = "".join(f"<tr>{''.join(map(_html, row.values()))}</tr>" for row in rows)
+        table = pd.DataFrame(map(self._cells, self.rows)).fillna("")
+        with pd.option_context("display.max_colwidth", None):
+            shown = table.to_html(index=False, justify="left")
         return (
             f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
-            f"claimed and what was measured</summary><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table></details>"
+            f"claimed and what was measured</summary>{shown}</details>"
         )
 
-    def _cells(self, row: Row) -> dict[str, tuple[str, str]]:
-        """By heading, the bold and the plain part of a cell."""
+    def _cells(self, row: Row) -> dict[str, str]:
+        """A row of the table, by heading."""
         measured = (measured_text(row), row["diagnostic"])
+        verdict = f"{MARKS[row['verdict']]} {verdict_text(row)}"
         cells = {
-            "claim": (row["claim"], f"{row['id']} · {row['where']}"),
-            "claimed": ("", claimed_text(row)),
-            "measured": ("", "; ".join(filter(None, measured))),
-            "verdict, by docs/verdicts.md": (
-                f"{MARKS[row['verdict']]} {verdict_text(row)}",
-                notes_text(row),
-            ),
+            "id": row["id"],
+            "where": row["where"],
+            "claim": row["claim"],
+            "claimed": claimed_text(row),
+            "measured": "; ".join(filter(None, measured)),
+            "verdict, by docs/verdicts.md": verdict,
+            "notes": notes_text(row),
         }
-        if self.beside:
-            other = self.beside.get(row["id"])
-            cells["at a better profile"] = (other["profile"], _short(other)) if other else ("", "")
-        if any(self.opinions.values()):
-            cells["second opinion, by docs/second_opinion.md"] = ("", self.opinions[row["id"]])
+        if best := self.beside.get(row["id"]):
+            cells["at a better profile"] = f"{best['profile']}: {_short(best)}"
+        if opinion := self.opinions[row["id"]]:
+            cells["second opinion, by docs/second_opinion.md"] = opinion
         return cells
-
-
-def _html(cell: tuple[str, str]) -> str:
-    bold, plain = map(html.escape, cell)
-    shown = f"<b>{bold}</b><br>{plain}" if bold else plain
-    return f'<td align="left" style="text-align: left">{shown}</td>'
 
 
 def line(row: Row) -> str:

@@ -48,15 +48,8 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
         if not files or not path.exists() or not path.is_relative_to(root):
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
-    return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(root).parts])
-
-
-def _natural(text: str) -> list[Any]:
-    """Texts and numbers in turn, the first an empty text before a number: 6.3 comes before 6.20,
-    C.1 last, and 0 before its subsection 0.1.
-    """
-    parts = re.split(r"(\d+)", text.replace("_", " "))  # a space sorts before the point
-    return [int(part) if part.isdecimal() else part for part in parts]
+    # a space sorts before the point: 0 comes before its subsection 0.1
+    return sorted(found, key=lambda file: str(file.relative_to(root)).replace("_", " "))
 
 
 def name_of(path: Path) -> str:

@@ -1,9 +1,8 @@
 """A second opinion on what was measured, beside the verdict, which it never changes.
 
-Three questions to the paired differences of a row: how much likelier are they under the stated
-size than under none (a replication Bayes factor), do they show that the statistic lies within the
-margin (equivalence, by the 90% interval), and, where the paper prints a spread, do they lie where
-a repetition of its own experiment would be expected (a prediction interval)?
+Two questions to the paired differences of a row: how much likelier are they under the stated size
+than under none (a replication Bayes factor), and do they show that the statistic lies within the
+margin (equivalence, by the 90% interval)?
 
 The stated size is the claim's `effect` if it claims a direction. The margin is its region if it
 claims that two things are equal or one no worse; else it is the stated size, on both sides of the
@@ -17,7 +16,6 @@ from typing import Any
 import pandas as pd
 from scipy import integrate, special
 
-from curlnb.companion import claims
 from curlnb.companion.statistics import FEWEST_SEEDS, critical, size_of
 
 TELLING = 3.0  # a Bayes factor nearer to one says nothing
@@ -56,22 +54,6 @@ def equivalence_interval(mean: float, sd: float, n: int) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def prediction_interval(
-    effect: float, sds: tuple[float, ...], seeds: float, sd: float, n: int
-) -> tuple[float, float]:
-    """Where the mean of n paired differences of standard deviation sd lies with 95% if the paper's
-    effect and ours are of one truth.
-
-    effect: the printed difference of two arms with the standard deviations `sds` over `seeds` runs
-    each. The variances of both means add up; the degrees of freedom are Welch's.
-    """
-    parts = [(one**2 / seeds, seeds - 1) for one in sds] + [(sd**2 / n, n - 1)]
-    variance = sum(part for part, _ in parts)
-    freedom = variance**2 / sum(part**2 / df for part, df in parts)
-    half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(variance)
-    return effect - half, effect + half
-
-
 def second_opinion(row: Mapping[str, Any]) -> str:
     """The second opinion on a row of the ledger in words, or '' where it has none: it was computed
     exactly, on fewer than five seeds, or its interval is not that of differences.
@@ -101,14 +83,6 @@ def second_opinion(row: Mapping[str, Any]) -> str:
         elif not all(map(math.isfinite, margin)):
             where = "inside what is claimed"
         said.append(f"{where} (90% interval [{low:.2f}, {high:.2f}])")
-    claim = claims.table().get(row["id"])
-    if claim is not None and claim.printed_seeds:
-        printed = row["effect"], claim.printed_sds, claim.printed_seeds
-        low, high = prediction_interval(*printed, sd, n)
-        where = "inside" if low <= mean <= high else "outside"
-        said.append(
-            f"{where} what the printed spread predicts for a repetition [{low:.3g}, {high:.3g}]"
-        )
     return "; ".join(said)
 
 

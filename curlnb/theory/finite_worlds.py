@@ -33,19 +33,13 @@ class World:
     """Latent classes of arora2019, Section 2, over finitely many points.
 
     rho: [..., C] probability of each class; D: [..., C, P] distribution of each class over the
-    points (classes may overlap). Raises ValueError if the shapes do not fit or a distribution does
-    not sum to one.
+    points (classes may overlap). Raises ValueError if a distribution does not sum to one.
     """
 
     rho: Tensor
     D: Tensor
 
     def __post_init__(self) -> None:
-        if self.D.ndim < 2 or self.rho.shape != self.D.shape[:-1]:
-            raise ValueError(
-                f"rho {tuple(self.rho.shape)} and D {tuple(self.D.shape)} do not fit: use [..., C] "
-                "and [..., C, P]"
-            )
         for name, values in (("rho", self.rho), ("D", self.D)):
             total = values.detach().sum(-1)
             if bool((values.detach() < 0).any()) or not torch.allclose(
@@ -194,15 +188,6 @@ class PairLosses:
         return self.supervised(tasks) / torch.where(bound < 1e-9, math.nan, bound)
 
 
-def check_representation(world: World, f: Tensor) -> None:
-    """ValueError unless f is a table [..., P, d] with a row for every point of the world."""
-    if f.ndim < 2 or f.shape[-2] != world.D.shape[-1]:
-        raise ValueError(
-            f"f {tuple(f.shape)} must be [..., P, d] with P = {world.D.shape[-1]}, a row for every "
-            "point of the world"
-        )
-
-
 def check_kind(kind: str) -> None:
     """ValueError for a loss other than those of arora2019."""
     if kind not in KINDS:
@@ -212,9 +197,8 @@ def check_kind(kind: str) -> None:
 def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
     """Both losses of every pair of classes, exactly. f: [..., P, d], one row per point.
 
-    Memory grows as P^3. ValueError for an unknown kind or an f that does not fit the world.
+    Memory grows as P^3. ValueError for an unknown kind.
     """
-    check_representation(world, f)
     D = world.D
     similarity = f @ f.mT  # [..., P, P]
     table = loss(similarity.unsqueeze(-1) - similarity.unsqueeze(-2), kind)  # [..., x, x+, x-]

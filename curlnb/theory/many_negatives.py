@@ -22,7 +22,6 @@ from torch import Tensor
 from curlnb.theory.class_collision import collision_constant
 from curlnb.theory.finite_worlds import (
     World,
-    check_representation,
     intraclass_deviation,
 )
 from curlnb.theory.vector_losses import check_negatives, expected_loss, multisets, vector_loss
@@ -282,6 +281,5 @@ def expected_block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) 
 
 
 def _contrasts(world: World, f: Tensor) -> Tensor:
-    check_representation(world, f)
     similarity = f @ f.mT
     return similarity.unsqueeze(-2) - similarity.unsqueeze(-1)  # [..., x, x+, x-]

@@ -21,7 +21,7 @@ from torch import Tensor
 class LabelledWorld:
     """A finite world whose points have one label each. p: [P] probabilities > 0; labels: int [P].
 
-    ValueError if p is no distribution, or if all labels are the same.
+    ValueError if p is no distribution.
     """
 
     p: Tensor
@@ -33,8 +33,6 @@ class LabelledWorld:
                 f"p must be > 0 and sum to 1, not to {float(self.p.sum()):g} with least value "
                 f"{float(self.p.min()):g}"
             )
-        if bool((self.labels == self.labels[0]).all()):
-            raise ValueError("all points have one label: a negative needs another class")
 
     @property
     def same(self) -> Tensor:
@@ -71,10 +69,8 @@ def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
 
     At beta = inf it is the maximum of u. u: [..., P, P]; weights: [P, P] >= 0, a row for each
     anchor. Returns [..., P]. With phi(beta) = log E_w e^{beta u} this is phi(beta + 1) - phi(beta),
-    which grows with beta since phi is convex. ValueError for a negative beta.
+    which grows with beta since phi is convex.
     """
-    if beta < 0:
-        raise ValueError(f"beta must be at least 0, not {beta}")
     present = weights > 0
     if math.isinf(beta):
         return u.masked_fill(~present, -math.inf).amax(-1)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from formulas import doubles, generator, normal, refused
+from formulas import doubles, generator, normal
 from torch.nn.functional import normalize
 
 from curlnb.theory import packing
@@ -168,10 +168,3 @@ def test_lemma_11_with_an_explicit_constant(beta):
         rounding = 16 * torch.finfo(torch.float64).eps * math.exp(2 / t**2)
         assert spread.within <= spread.variance + rounding
         assert spread.variance <= 2 * math.exp(2 / t**2) / t**2 * spread.align
-
-
-def test_bad_input_is_named():
-    with refused("no known value for 13"):
-        packing.tammes_distance(13)
-    with refused("at least 2 classes, 2 dimensions and a start, not 1, 3 and 1"):
-        maximise(uniform(1), 3, starts=1, generator=generator())
