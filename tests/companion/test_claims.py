@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from formulas import refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -354,7 +355,7 @@ def test_what_is_true_as_it_stands_or_settled_by_the_paper_itself_is_no_failure(
     for exact in ("fails", "proof step fails"):
         said = line(judged(settled, exact=exact, value=2.0))
         assert said == "arora2019/lemma4.3: note; largest ratio 2; Lemma B.2 has it right"
-    for holds in (True, np.float64(1.0) > 0.5):
+    for holds in (True, np.float64(1.0) > 0.5, torch.tensor(1.0) > 0.5):
         assert judged(settled, exact=holds)["verdict"] == "holds"
     assert judged(theory(), exact=False)["verdict"] == "fails"
 
