@@ -63,6 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
     server = subprocess.Popen(
         [sys.executable, str(FORKS), "serve", str(folder / "socket")], stdin=subprocess.PIPE
     )
+    if "tests" in config.args:  # types are checked while the imports keep one core busy
+        os.environ["TESTS_TYPES"] = str(folder / "types")
+        checked = f"{sys.executable} -m mypy > $TESTS_TYPES.txt 2>&1; echo $? > $TESTS_TYPES"
+        subprocess.Popen(["sh", "-c", checked], cwd=config.rootpath)
     config.option.tx = [f"popen//python={sys.executable} {FORKS} worker"] * len(config.option.tx)
     config.add_cleanup(
         lambda: (server.communicate(), shutil.rmtree(folder))

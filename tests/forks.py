@@ -30,7 +30,7 @@ from multiprocessing import forkserver, util
 
 PRELOADED = (
     "dask.distributed", "ipykernel.kernelapp", "ipywidgets", "matplotlib_inline.backend_inline", "papermill.engines",
-    "seaborn", "sklearn.linear_model", "torch_geometric.nn", "torchvision.models",
+    "sklearn.linear_model", "torch_geometric.nn", "torchvision.models",
     *(f"curlnb.companion.{name}" for name in ("notebook", "reproduce", "restamp")),
     *(f"curlnb.experiments.{name}" for name in ("graphs", "latent_images", "latent_text", "multiview", "sentences")),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 mathematics and not the plotting.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,11 +76,17 @@ def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
     """A [C, C] matrix of losses with its numbers, rows the anchor's class and columns the
     negative's.
     """
-    import seaborn as sns  # two seconds, which few notebooks need
-
-    names = [f"$c_{{{c + 1}}}$" for c in range(len(matrix))]
-    look = dict(annot=True, fmt=".2f", cmap="rocket_r", cbar=False, square=True, linewidths=2)
-    sns.heatmap(matrix, ax=axis, vmin=0, xticklabels=names, yticklabels=names, **look)
+    at = range(len(matrix))
+    axis.pcolormesh(matrix, vmin=0, cmap="magma_r", edgecolor="white", linewidth=2)
+    for row, column in itertools.product(at, at):
+        x, shade = float(matrix[row, column]), float(matrix[row, column] / matrix.max())
+        ink = "white" if shade > 0.4 else "0.15"
+        axis.text(column + 0.5, row + 0.5, f"{x:.2f}", color=ink, ha="center", va="center")
+    middles, names = [c + 0.5 for c in at], [f"$c_{{{c + 1}}}$" for c in at]
+    axis.set_xticks(middles, names)
+    axis.set_yticks(middles, names)
+    axis.invert_yaxis()
+    axis.set_aspect("equal")
     axis.set(title=title, xlabel="class of the negative", ylabel="class of the anchor")
 
 

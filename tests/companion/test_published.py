@@ -66,7 +66,9 @@ def test_filters_that_single_out_no_number_are_refused_in_one_line(filters, says
 
 def test_claims_on_agents_have_the_gains_and_spreads_that_are_printed():
     """The debiased agent's minus the baseline's."""
-    claims = [claim for claim in table().values() if claim.effect_from.startswith("published, Table 3: ")]
+    claims = [
+        claim for claim in table().values() if claim.effect_from.startswith("published, Table 3: ")
+    ]
     assert len(claims) == 6
     for claim in claims:
         few = "reacher" in claim.id
