@@ -75,6 +75,7 @@ class ClaimsTable:
         table = pd.DataFrame(map(self._cells, self.rows)).fillna("")
         with pd.option_context("display.max_colwidth", None):
             shown = table.to_html(index=False, justify="left")
+        shown = shown.replace("<td>", '<td style="text-align: left">')
         return (
             f'<ul style="list-style: none">{lines}</ul><details><summary>{many}, with what was '
             f"claimed and what was measured</summary>{shown}</details>"

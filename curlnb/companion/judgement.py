@@ -69,7 +69,7 @@ def judged(
     if differences is not None and not len(differences):
         differences = None
         note = f"{profile.partition(',')[0]} does not train what it compares"
-    if exact is not None and not isinstance(exact, str):  # NumPy's and torch's numbers, too
+    if "bool" in str(getattr(exact, "dtype", type(exact))):  # NumPy's and torch's, too
         exact = HOLDS if exact else FAILS
     if value is not None:
         value = float(value)

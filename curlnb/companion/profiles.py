@@ -49,10 +49,16 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
 
 def changed(values: Values, change: Mapping[str, Any]) -> Values:
     """The settings with those of `change` in their place. ValueError, with the settings' names, for
-    one that is not among them.
+    one that is not among them, and for a list in the place of one value or the other way round.
     """
     if unknown := [name for name in change if name not in values]:
         raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
+    for name, new in change.items():
+        both = new, values[name]
+        if None not in both and isinstance(new, list) != isinstance(values[name], list):
+            raise ValueError(
+                f"the setting {name} is {values[name]!r} here: it can't become {new!r}"
+            )
     return values | dict(change)
 
 

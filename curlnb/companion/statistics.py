@@ -89,6 +89,8 @@ def power(n: int, effect: float, sd: float, region: tuple[float, float] = (0.0, 
     one-sided paired t-test at 2.5%, by the noncentral t distribution; with two bounds at least
     this, both tests' chances to fail added up. ValueError for n < 2 or sd that is not positive.
     """
+    if n < 2 or not sd > 0:
+        raise ValueError(f"power needs n >= 2 and sd > 0, got n = {n} and sd = {sd}")
     # to the bounds, in standard errors
     distances = np.array([effect - region[0], region[1] - effect]) * math.sqrt(n) / sd
     fails = special.nctdtr(n - 1, distances, critical(n))

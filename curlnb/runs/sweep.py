@@ -31,7 +31,7 @@ from curlnb.runs.executors import (
     shown,
     work,
 )
-from curlnb.runs.experiment import Experiment, as_json, check_seed
+from curlnb.runs.experiment import Experiment, as_json, check_seed, parameters_of
 from curlnb.runs.store import COSTS, Record, Store, default_store
 
 MOST_SEEDS = 10**6
@@ -53,10 +53,11 @@ def sweep(
     """Run `experiment` at every point of `grid` with every seed, computing only what the store does
     not hold.
 
-    grid: a mapping of lists (their product is run), or points (mappings), each of which may carry
-    its own "seeds", or arms, a mapping of names to points; the name becomes a column "arm". seeds:
-    a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one
-    a core, and on a GPU 0: this process. executor: one of the `concurrent.futures` kind instead,
+    grid: a mapping of lists (their product is run); or points (mappings), each of which may carry
+    its own "seeds", and a name as "arm", which becomes a column; or arms, a mapping of names to
+    points. seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all
+    points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one a
+    core, and on a GPU 0: this process. executor: one of the `concurrent.futures` kind instead,
     `client.get_executor()` of a Dask client for example; default that of the Dask scheduler at
     `CURLNB_SCHEDULER`, if set and `workers` is not given. Its workers need the same code, data and,
     at the same path, store (docs/cluster.md). Returns one row a run, in the grid's order:
@@ -68,7 +69,7 @@ def sweep(
             f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
         )
     store = store or default_store()
-    points = _points(grid, seeds)
+    points = _points(grid, seeds, "arm" not in parameters_of(experiment.function))
     names = [name for _, _, name in points]
     jobs = [
         Job(experiment, experiment.parameters({**fixed, **point}), check_seed(seed), store)
@@ -143,7 +144,7 @@ def _up_to_size(value: Any) -> Any:
 
 
 def _points(
-    grid: Any, seeds: int | Iterable[int]
+    grid: Any, seeds: int | Iterable[int], named: bool
 ) -> list[tuple[dict[str, Any], int, dict[str, str]]]:
     if isinstance(grid, Mapping) and any(isinstance(point, Mapping) for point in grid.values()):
         grid = [{**point, "arm": arm} for arm, point in grid.items()]
@@ -161,7 +162,7 @@ def _points(
     for point in grid:
         parameters = {**point}
         chosen = parameters.pop("seeds", seeds)
-        name = {"arm": parameters.pop("arm")} if "arm" in parameters else {}
+        name = {"arm": parameters.pop("arm")} if named and "arm" in parameters else {}
         if isinstance(chosen, int):
             if not 0 <= chosen <= MOST_SEEDS:
                 raise ValueError(

@@ -21,7 +21,7 @@ from torch import Tensor
 class LabelledWorld:
     """A finite world whose points have one label each. p: [P] probabilities > 0; labels: int [P].
 
-    ValueError if p is no distribution.
+    ValueError if p is no distribution, or if all labels are the same.
     """
 
     p: Tensor
@@ -33,6 +33,8 @@ class LabelledWorld:
                 f"p must be > 0 and sum to 1, not to {float(self.p.sum()):g} with least value "
                 f"{float(self.p.min()):g}"
             )
+        if bool((self.labels == self.labels[0]).all()):
+            raise ValueError("all points have one label: a negative needs another class")
 
     @property
     def same(self) -> Tensor:

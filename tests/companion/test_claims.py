@@ -393,6 +393,7 @@ def test_rows_are_judged_again_from_their_numbers_by_the_claim_as_it_stands():
         (gain(), dict(differences=FIVE), "say in data= what .* on; the paper's is stl10"),
         (GAIN, dict(exact="holds", value=1.0), "over seeds: judge it by differences or an inter"),
         (theory(), dict(exact="true"), "'true' is not one of holds, proof step fails, fails"),
+        (theory(), dict(exact=1.3, value=1.3), "exact=1.3 is not one of holds"),
         (theory(), dict(exact="holds", value=math.nan), "not finite"),
         (
             GAIN,

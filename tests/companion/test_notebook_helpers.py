@@ -48,6 +48,8 @@ def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypa
     assert notebook.settings("x", "gpu").take("bn_groups batch") == dict(bn_groups=2, batch=512)
     with refused("no setting 'epoch' to change: dataset, epochs, bn_gr"):
         notebook.settings("x", "quick", {"epoch": 12})
+    with refused(r"the setting epochs is 2 here: it can't become \[2, 4\]"):
+        notebook.settings("x", "quick", {"epochs": [2, 4]})
     with refused("profile 'paper' is unknown here; use one of quick, gpu"):
         notebook.settings("x", "paper")
     with pytest.raises(AttributeError, match="no setting 'epoch'; it has dataset, epochs"):
