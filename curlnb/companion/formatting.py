@@ -83,16 +83,14 @@ class ClaimsTable:
 
     def _cells(self, row: Row) -> dict[str, str]:
         """A row of the table, by heading."""
+        named = ", ".join(filter(None, (row["id"], row["where"])))
         measured = (measured_text(row), row["diagnostic"])
-        verdict = f"{MARKS[row['verdict']]} {verdict_text(row)}"
+        verdict = (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row))
         cells = {
-            "id": row["id"],
-            "where": row["where"],
-            "claim": row["claim"],
+            "claim": f"{row['claim']} ({named})",
             "claimed": claimed_text(row),
             "measured": "; ".join(filter(None, measured)),
-            "verdict, by docs/verdicts.md": verdict,
-            "notes": notes_text(row),
+            "verdict, by docs/verdicts.md": "; ".join(filter(None, verdict)),
         }
         if best := self.beside.get(row["id"]):
             cells["at a better profile"] = f"{best['profile']}: {_short(best)}"
