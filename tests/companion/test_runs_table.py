@@ -33,12 +33,12 @@ def test_it_gives_the_means_of_the_papers_comparison():
     arms = TABLE.query(
         "profile == 'night' and experiment == 'images.simclr' and dataset == 'cifar10' and "
         "encoder == 'cnn' and epochs == 20 and views == 2 and positives == 'augmented' and "
-        "negatives.isna() and objective in ('biased', 'unbiased')"
+        "negatives.isna() and temperature == 0.5 and objective in ('biased', 'unbiased')"
     )
     by_seed = arms.pivot(index="seed", columns="objective", values="metric_linear")
-    assert list(by_seed.index) == [0, 1, 2, 3, 4]
-    gain = 100 * (by_seed["unbiased"] - by_seed["biased"])
-    assert gain.mean() == pytest.approx(1.55, abs=0.005)
+    gain = 100 * (by_seed["unbiased"] - by_seed["biased"]).dropna()
+    assert list(gain.index) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert gain.mean() == pytest.approx(1.54, abs=0.005)
 
 
 def test_columns_are_told_apart_and_described():
