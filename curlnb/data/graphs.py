@@ -67,7 +67,7 @@ entry_of = partial(catalogue.find, modality="graphs")
 
 
 def load(name: str, device: str | torch.device = "cpu") -> Graphs:
-    """A set of graphs on `device`, its statistics and, where it is known, its content verified.
+    """A set of graphs on `device`, its content verified where its digest is known.
 
     Node features as in the code released with robinson2021: labels one-hot; without labels the
     degree, one-hot, or standardised where it reaches 1,000. Raises DataError for an unknown name

@@ -127,12 +127,13 @@ def holdout(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Data
 
 
 def long_tail(dataset: Dataset, ratio: float = LONG_TAIL_RATIO) -> Dataset:
-    """A split with unequal classes: of class c the first n r^(-c/(C-1)) images, rounded, at least
-    2, in their own order.
+    """A split with unequal classes: the first n r^(-c/(C-1)) images of class c, rounded and at
+    least 2, in their order.
 
     n: the size of the smallest class; ratio: r > 1, of the largest class to the smallest. Nothing
-    is drawn: the order of the classes is the set's own, and says nothing about them. The usual
-    construction (Cui et al., CVPR 2019). DataError for a ratio or labels that do not do.
+    is drawn: the order of the classes is the set's own, and says nothing about them. This is the
+    usual construction (Cui et al., CVPR 2019). DataError for r <= 1, unlabelled images or a class
+    of one.
     """
     if not ratio > 1:
         remedy = "at 10 the first class is ten times as large as the last"

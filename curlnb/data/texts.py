@@ -90,7 +90,7 @@ entry_of = partial(catalogue.find, modality="texts")
 def load(
     name: str, split: str, device: str | torch.device = "cpu", *, vectors: str | None = None
 ) -> Texts:
-    """A split of a text set, on `device`, its content verified. Never touches the network.
+    """A split of a text set, on `device`, its content verified (`verified.read`).
 
     split: "train", "dev" or "test" of an encyclopaedia, "train" or "test" of reviews. vectors: the
     table of word vectors, by default the set's own ("glove.6B.50d-mini" for committed sets,

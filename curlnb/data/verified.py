@@ -141,7 +141,7 @@ def _by_hand(entry: Entry) -> str:
 
 
 def fetch(name: str, folder: Path | None = None) -> None:
-    """Have a set, and the word vectors of a text set, on this machine, verified.
+    """Bring a set, and the word vectors of a text set, onto this machine, verified.
 
     What is here is verified, what is absent or damaged is fetched: from `folder`, which holds
     official files in their official layout, or else from the original address or a mirror. Partial
@@ -242,7 +242,7 @@ def _keep_mirror(entry: Entry) -> None:
 
 
 def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
-    """Have each set on this machine, verified; with `folder`, each whose official files are there.
+    """Bring each set onto this machine, verified; with `folder`, only those whose files are in it.
 
     Goes on after a failure, and then raises DataError with the names that failed. A set that cannot
     be fetched at all is named, and is no failure.

@@ -1,9 +1,9 @@
 """Measures of a representation: mean classifier, neighbours, linear probes, k-way tasks, SVM.
 
 Everything takes features (or scores) and labels as tensors and works on their device, in chunks, so
-that 3,029 classes and 120,000 samples need a few hundred MB. The two linear solvers of scikit-learn
-run on the CPU where there is no CUDA device, and its support vector machine always does, with a
-matrix of all pairs of samples.
+that 3,029 classes and 120,000 samples need a few hundred MB. Logistic regression (scikit-learn's)
+runs on the CPU unless the features are on a CUDA device; the support vector machine always does,
+with a matrix of all pairs of samples.
 
 Every accuracy is a share in [0, 1]. In those of scores (mean classifier, AVG-k, TOP-r) a tie counts
 for its share: a sample whose true class ties with one other for the first place is half right, and

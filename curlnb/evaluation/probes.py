@@ -57,8 +57,8 @@ def linear_probe(
     set chooses nothing. For the probe of the released code, which needs images, see
     `released_probe`.
 
-    features: [n, d], without a gradient; labels: [n], any integers. float64, on the features' own
-    CUDA device through scikit-learn's array API, otherwise on the CPU; the fit holds a few n x
+    features: [n, d], without a gradient; labels: [n], any integers. Fitted in float64, on the
+    features' CUDA device by scikit-learn's array API, else on the CPU; the fit holds a few n x
     classes matrices. Raises ValueError for fewer than two classes, a test class that is not in the
     training set, or a C that is neither positive nor "cv".
     """
@@ -206,8 +206,8 @@ def released_probe(
     """The `released` protocol: the linear evaluation of the released DCL and HCL code.
 
     Their published numbers come from it. A linear layer on the encoder's raw features is trained by
-    Adam on augmented images while the encoder stands in training mode: its weights stay, but its
-    batch norms use each batch's statistics and their running statistics drift towards the augmented
+    Adam on augmented images while the encoder is in training mode: its weights stay, but its batch
+    norms use each batch's statistics and their running statistics drift towards the augmented
     training images. The test pass is in evaluation mode, with the drifted statistics. The last
     epoch is reported, never the best. The probe works on a copy of the encoder.
 

@@ -27,9 +27,9 @@ def tr_accuracy(
 
     This is TR of arora2019, Table 1. Each task is k classes drawn with `generator`, uniformly and
     distinct; a `linear_probe` is fitted and tested on these classes alone. The standard error is
-    that of sampling tasks; it is 0 where there are no more than `tasks` of them and all are taken,
-    k = C among them. features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer
-    than two tasks, or classes that differ between training and test set.
+    that of sampling tasks; it is 0 if there are at most `tasks` of them, which are then all taken,
+    as for k = C. features: [n, d]; labels: [n]. Raises ValueError for a k outside 2..C, fewer than
+    two tasks, or classes that differ between training and test set.
     """
     check_features(train_features, train_labels, test_features, test_labels)
     names = torch.unique(train_labels)

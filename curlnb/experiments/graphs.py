@@ -70,9 +70,9 @@ def infograph(
     same folds.
 
     Returns svm and svm_fold_sd (accuracy, a share; its standard deviation over folds), effective
-    (see `effective_negatives`, on the first batch); if trained also loss of the last epoch, with
-    "hard" in its terms of Appendix B.2: loss = align + uniform - 2 log 2. ValueError, before any
-    training, where a class has fewer graphs than folds.
+    (see `effective_negatives`, on the first batch); if trained also, of the last epoch, loss and
+    with "hard" align and uniform (Appendix B.2: loss = align + uniform - 2 log 2). ValueError,
+    before any training, where a class has fewer graphs than folds.
     """
     data = _load(dataset, run.device)
     smallest = int(torch.bincount(data.labels).min())

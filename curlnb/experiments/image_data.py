@@ -19,9 +19,9 @@ class ImageData:
 
     dataset: a name of `datasets.names("images")`, or your own images (`datasets.from_folder`,
     `datasets.from_arrays`). train_split: the split for training, "train", or STL-10's
-    "train+unlabeled". evaluate_on: "test", or "validation", a fifth of the labelled training images
-    that is held out from everything else, on which settings are chosen, by networks trained on the
-    other labelled images, whatever `train_split` is; ValueError for another word.
+    "train+unlabeled". evaluate_on: "test", or "validation" to choose settings: a fifth of the
+    labelled training images, held out from everything else; training is then on the other labelled
+    images, whatever `train_split` is. ValueError for another word.
     """
 
     dataset: str | OwnDataset = "cifar10-mini"

@@ -222,9 +222,9 @@ def simclr(
 ) -> dict[str, Any]:
     """Train an encoder by `fit` and evaluate it with labels.
 
-    released_probe: also evaluate it by the released code's probe. Returns knn, linear (top-1 shares
-    on the evaluation split, of features before the head), linear_top5, loss and clamped (of the
-    last epoch), and knn_curve if monitored.
+    released_probe: also linear_released, by the released code's probe. Returns knn, linear (top-1
+    shares on the evaluation split, of features before the head), linear_top5, loss and clamped (of
+    the last epoch), and knn_curve if monitored.
     """
     fitted = fit(run, seed=seed, training=training)
     metrics = evaluate(

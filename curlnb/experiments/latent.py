@@ -2,7 +2,7 @@
 
 Source: arora2019, Section 8. `train_and_measure` takes a `LatentWorld` and a model, for images and
 text alike; `latent_images.curl` and `latent_text.curl` are the experiments. Similar points are
-drawn from the same class, negatives at random; the classes have no other use.
+drawn from one class, negatives at random; CURL uses the classes for nothing else.
 
 Blocks: b counts the positives that are averaged, as in Eq. 12. The paper's "blocks of size 2" are
 pairs, b = 1 here.
@@ -62,8 +62,8 @@ class LatentBlocks(Blocks):
     """Blocks drawn from latent classes.
 
     fresh: whether negative blocks are newly drawn; else they are the batch's other blocks
-    (arora2019, footnote 7). share: the part of each class's training points, in (0, 1], that is
-    used in training; the supervised twin's labels.
+    (arora2019, footnote 7). share: the part of each class's training points, in (0, 1], used in
+    training; the supervised twin uses only their labels.
     """
 
     fresh: bool = False
@@ -126,8 +126,8 @@ def train_and_measure(
     objective: for method "curl" only, another loss of the blocks instead of CURL's, for example
     quick-thoughts. batch: points embedded in a step, fresh negatives not counted; with (b + 1)
     points per block, a step has batch // (b + 1) blocks and every point is an anchor once. epochs:
-    passes over as many points as the whole training set has. So data and updates are the same for
-    every b, k, method and share. Returns the metrics of `measure`; train_loss, the last epoch's
+    one embeds as many points as the whole training set has, so that data and updates are the same
+    for every b, k, method and share. Returns the metrics of `measure`; train_loss, the last epoch's
     mean; with track, the lists track_un and track_sup, untrained network first. ValueError for an
     unknown method, a batch below two blocks, or classes smaller than a block.
     """

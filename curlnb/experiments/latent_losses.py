@@ -13,7 +13,7 @@ from curlnb.data import sampling
 class Similarities(NamedTuple):
     """Inner products of anchors with positives and negatives.
 
-    close: [m, draws], with points of their class; far: [m, draws, k], with sets of k of all points.
+    close: [m, draws], with points of their class; far: [m, draws, k], with k points of any class.
     """
 
     close: Tensor
@@ -76,7 +76,7 @@ def mean_loss(drawn: Similarities, kind: str) -> float:
 def best_scale_loss(features: Tensor, labels: Tensor, *, kind: str, seed: int) -> float:
     """The least L_un (k = 1) of c f over factors c = 2^-8 .. 2^4, at any scale of f.
 
-    It is the least loss that the directions of f allow.
+    It is the loss of f at its best overall scale.
     """
     # the same triples for every kind, and at every scale
     generator = torch.Generator(features.device).manual_seed(seed)

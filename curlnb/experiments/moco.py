@@ -28,9 +28,9 @@ from curlnb.runs.training import Accelerated, train
 class Queue:
     """Negatives from a queue of past keys, and the loss against them.
 
-    queue: K, which is the loss's N; momentum: of the key network, in [0, 1). mix_hardest, mixed,
-    mixed_with_query: the N, s and s' of `mixed_negatives`, 0 for none. tau_plus, beta, temperature:
-    as in `losses.contrastive_loss`. objective: None for that loss, or your own
+    queue: K, the N of the loss; momentum: of the key network, in [0, 1). mix_hardest, mixed,
+    mixed_with_query: MoCHi's N, s and s' (see `mixed_negatives`), 0 for none. tau_plus, beta,
+    temperature: as in `losses.contrastive_loss`. objective: None for that loss, or your own
     (`own_parts.Objective`), which takes none of these three and divides by a temperature itself.
     ValueError for settings that cannot work together.
     """
@@ -121,10 +121,10 @@ def moco_v2(
     The keys' images are shuffled, so that a query and its key are in different parts of the batch
     for batch norm's statistics (`bn_groups`): otherwise the statistics reveal which key is whose.
     With 1 group the statistics are those of the whole batch for both, and shuffling cannot help.
-    optimizer, cosine: see `training.train`. Returns what `images.evaluate` does, loss of the last
-    epoch, guessed (the share of queries that are closer to their key than to all of the queue) and
-    own (the share whose own image is in the queue), both of the last epoch. ValueError for a queue
-    smaller than a batch.
+    optimizer, cosine: see `training.train`. Returns what `images.evaluate` does and, of the last
+    epoch, loss, clamped, guessed (the share of queries that are closer to their key than to all of
+    the queue) and own (the share whose own image is in the queue). ValueError for a queue smaller
+    than a batch.
     """
     pictures, labelled, held_out = data.load(run.device)
     optimisation, loss = limited(optimisation, batch=4), limited(loss, queue=8, mix_hardest=8)

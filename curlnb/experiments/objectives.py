@@ -19,13 +19,13 @@ SCHEDULES = ("constant", "down", "up")
 class Contrast:
     """The loss of a batch.
 
-    objective: a name of `OBJECTIVES`, or a function (`own_parts.Objective`), which of these takes
-    `negatives` alone and divides by a temperature itself. tau_plus in [0, 1), beta >= 0,
-    temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes beta
-    to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the batch's
-    for each anchor; None for all, views x (batch - 1). label_groups: the number of groups into
-    which an objective that takes labels merges the classes (`image_data.merged`); None: the classes
-    themselves. ValueError for settings that do not fit.
+    objective: a name of `OBJECTIVES`, or a function (`own_parts.Objective`), which divides by a
+    temperature itself and allows only `negatives` of the settings below. tau_plus in [0, 1), beta
+    >= 0, temperature > 0: as in `losses.contrastive_loss`. schedule: one of SCHEDULES; "down" takes
+    beta to 0 in equal steps over the training, "up" from 0 to beta. negatives: N, drawn from the
+    batch's for each anchor; None for all, views x (batch - 1). label_groups: the number of groups
+    into which an objective that takes labels merges the classes (`image_data.merged`); None: the
+    classes themselves. ValueError for settings that do not fit.
     """
 
     objective: str | Objective = "biased"

@@ -1,8 +1,8 @@
 """Your own parts, wherever a name may stand: a data set, an encoder, an augmentation, a loss.
 
 Each is called in one place, where its result is checked: a part that does not fit is refused in one
-line, before the training or in its first step. An encoder is tried on crops; it meets whole images
-only after the training, and has to take both. A run's key holds a part's code
+line, before the training or in its first step. An encoder is tried on crops; it sees whole images
+only after training and must accept both. A run's key holds a part's code
 (`curlnb.runs.fingerprint`).
 """
 
@@ -99,7 +99,7 @@ def check_bare(loss: Any, names: Iterable[str]) -> None:
 
 
 def check_encoder(part: str | MakeEncoder) -> None:
-    """ValueError for a network in the place of the function that makes one."""
+    """ValueError for a network instead of a function that makes one."""
     if isinstance(part, nn.Module):
         raise ValueError(
             f"encoder is a {_name(part)}: give a function from the number of channels to a new "

@@ -117,10 +117,10 @@ def quick_thoughts(
     clip_norm: the largest norm of a gradient; longer ones are scaled down to it. Returns for each
     task its accuracy (share), <task>_dev, that of the held-out parts that chose the penalty, and
     MSRP_f1; next (share of held-out sentences whose successor has the highest score of its batch);
-    for trained methods by the end of training loss, clamped (share of anchors on the floor),
-    positive and negative (mean scores), norm (mean length of f(x)); diverged (1 where the loss
-    ceased to be finite at the step `diverged_at`, and everything else is None). ValueError for
-    fewer sentences than a batch.
+    for trained methods, means over the last epoch: loss, clamped (share of anchors on the floor),
+    positive and negative (mean scores), norm (mean length of f(x)); diverged (1 if, with
+    floor=None, the loss ceased to be finite at the step `diverged_at`; all else is then None).
+    ValueError for fewer sentences than a batch.
     """
     optimisation, reading = limited(optimisation, batch=20), limited(reading, words=8, hidden=8)
     tasks, mean = limited(tasks, inner=1), loss.method == "mean"

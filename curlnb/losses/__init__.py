@@ -1,5 +1,5 @@
-"""Every objective of the three papers, as pure functions of similarities; and as modules, for a
-training loop that is not ours: `InfoNCE`, `Debiased`, `HardNegative`, `Unbiased`.
+"""Every objective of the three papers, as pure functions of similarities, and as modules for your
+own training loop: `InfoNCE`, `Debiased`, `HardNegative`, `Unbiased`.
 
 One formula holds them all. For an anchor x with a positive x+ and k samples u_i of the marginal,
 
@@ -18,11 +18,11 @@ and only g, the estimate of a negative's mean e^{s/t}, tells the objectives apar
                     derived here, where robinson2021's Eq. 2 fails
 
 with v_j the similarities to M positives, tau+ the share of the anchor's class, tau- = 1 - tau+. All
-of it is done in logarithms: e^{(1+beta)s/t} leaves float32 at (1+beta)/t = 88.7. Half precision is
-computed in float32, also under autocast; float64 stays. `curl_loss` (arora2019) and `jsd_loss`
-(InfoGraph) have forms of their own. No function reads a value back from a GPU. An anchor that meets
-NaN or +inf has a loss that is not finite; tensors of a wrong type, shape or device, and numbers out
-of range, are a one-line ValueError.
+of it is computed in logarithms: e^{(1+beta)s/t} overflows float32 at (1+beta)/t = 88.7. Half
+precision is computed in float32, also under autocast; float64 is kept. `curl_loss` (arora2019) and
+`jsd_loss` (InfoGraph) have forms of their own. No function reads a value back from a GPU. An anchor
+that meets NaN or +inf has a loss that is not finite. Tensors of the wrong type, shape or device and
+numbers out of range raise a one-line ValueError.
 """
 
 from curlnb.losses.batches import Pairs, pairwise, positives, same_label_mask, subsample

@@ -16,12 +16,13 @@ class Pairs(NamedTuple):
 
 
 def pairwise(z1: Tensor, z2: Tensor, *more: Tensor) -> Pairs:
-    """Similarities of a batch seen in v views of [B, d] each (unit vectors, items in one order): v
-    = 2 is SimCLR's, with N = 2B - 2.
+    """Similarities of a batch in v views [B, d] (unit vectors, items in the same order). v = 2 is
+    SimCLR, with N = 2B - 2.
 
     All n = vB embeddings are anchors, view 1 first. `pos` [n]: to the same item's next view,
     cyclically; `neg` [n, v(B-1)]: to every view of the other items, view 1 first, items in order.
-    For v > 2, `positives` gives the M = v - 1 positives of each anchor.
+    For v > 2, `positives` gives the M = v - 1 positives of each anchor. ValueError on the CPU for
+    vectors of other lengths.
     """
     z = _views(z1, z2, *more)
     if is_known(z, _far_from_unit):
@@ -50,8 +51,8 @@ def positives(z1: Tensor, z2: Tensor, *more: Tensor) -> Tensor:
 
 
 def same_label_mask(labels: Tensor, views: int = 2) -> Tensor:
-    """labels: [B] integers, of the items of `pairwise`. Returns [n, v(B-1)] bool, True where a
-    negative has its anchor's label.
+    """Which negatives of `pairwise` have their anchor's label, bool [n, v(B-1)]. labels: [B]
+    integers, one per item.
     """
     right = isinstance(labels, Tensor) and not (labels.is_floating_point() or labels.is_complex())
     require(
@@ -68,8 +69,8 @@ def subsample(neg: Tensor, n: int, generator: Generator | None, *others: Tensor)
     neg's device). Returns [rows, n].
 
     others: tables of neg's shape, such as a label mask, of which the same columns are taken; then
-    all are returned, neg's first. This varies N at a fixed batch: what is left has N = n by
-    default, and neither batch norm nor the number of steps changes.
+    all are returned, neg's first. This varies N at a fixed batch size: a loss of the result then
+    has N = n by default, and neither batch norm nor the number of steps changes.
     """
     alike = all(
         isinstance(table, Tensor) and table.dim() == 2 and table.shape == neg.shape

@@ -14,8 +14,8 @@ PLAIN = (Real, str, type(None))
 
 
 def is_known(data: Tensor, condition: Callable[[Tensor], Tensor]) -> bool:
-    """Whether a condition on data is seen to hold. Only the CPU looks: a GPU would be waited for,
-    and neither torch.compile nor torch.func.vmap has a value to look at.
+    """Whether a condition on data is known to hold. Only data on the CPU is read: a GPU would have
+    to be waited for, and torch.compile and torch.func.vmap have no value to read.
     """
     if not data.is_cpu or torch.compiler.is_compiling():
         return False

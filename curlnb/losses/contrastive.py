@@ -31,15 +31,15 @@ def contrastive_loss(
     weight_clip: Clip = None,
     weight_sign: int = 1,
 ) -> Tensor:
-    """-log e^{s+/t} / (e^{s+/t} + N g), an anchor each (chuang2020, Eq. 16 and 21; robinson2021,
+    """-log e^{s+/t} / (e^{s+/t} + N g) for each anchor (chuang2020, Eq. 16 and 21; robinson2021,
     Eq. 4). Returns [n].
 
-    A number may also be a tensor, which gets its gradient: 0-dim, or [n] where an anchor may have
-    its own (tau_plus, n_eff, floor). Its range is checked on the CPU alone.
+    A number may also be a tensor, which then gets a gradient: 0-dim, or [n] for those that may
+    differ between anchors (tau_plus, n_eff, floor). A tensor's range is checked on the CPU only.
 
     pos: [n] similarity of each anchor to its positive, not yet divided by the temperature.
-    neg: [n, k] to samples of the marginal. A negative of -inf is absent: it counts neither in the
-        mean nor in N. What `mask` leaves out may hold anything.
+    neg: [n, k] similarities to k samples of the marginal. A negative of -inf is absent: it counts
+        neither in the mean nor in N. Masked entries may hold any value.
     tau_plus: the class prior tau+ in [0, 1), as a tensor in (0, 1). With unequal classes, [n] is
         the share of each anchor's class: for class c the marginal is p = tau_c p_c + (1 - tau_c) q,
         with q the mixture of all other classes, and solving for q is Eq. 16 with tau_c.
@@ -54,9 +54,9 @@ def contrastive_loss(
         unit vector allows; a number >= 0 is taken as it is; None lets g be negative, and the loss
         is nan where e^{s+/t} + N g is not positive. A floored anchor gives its negatives no
         gradient: watch `clamped_fraction`.
-    corrected: debias the weights' normaliser too. An estimate whose numerator or denominator is not
-        positive says that no mass is left for the other classes: it is put on the floor. Nothing
-        bounds it from above.
+    corrected: debias the weights' normaliser too. A numerator or denominator that is not positive
+        means that no mass is left for the other classes: the estimate is then set to the floor. It
+        has no upper bound.
     detach_weights: no gradient through the weights. The default lets it flow, as the released code
         does.
     weight_clip: what the weights see instead of u = s/t. "rescale": 2u / max|u|, over all negatives
@@ -87,9 +87,9 @@ def clamped_fraction(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
     """The share of anchors whose g lies on the floor, in [0, 1], as a 0-dim tensor on the device.
     Options as `contrastive_loss`.
 
-    There the negatives get no gradient. With aligned positives and uniform negatives in 128
-    dimensions every anchor is, as soon as tau+ exceeds 0.121 at t = 0.5, or 0.0074 at t = 0.2. 0
-    when floor is None or tau_plus is 0, its default here: give the loss's own.
+    Negatives get no gradient from such an anchor. With aligned positives and uniform negatives in
+    128 dimensions, every anchor is on the floor once tau+ exceeds 0.121 at t = 0.5, or 0.0074 at t
+    = 0.2. Returns 0 if floor is None or tau_plus is 0, the default: pass the loss's own.
     """
     with torch.no_grad():
         return loss_and_clamped(pos, neg, **options)[1]
@@ -103,8 +103,8 @@ def loss_and_clamped(
     mask: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """`contrastive_loss` [n] and, in the same pass, `clamped_fraction`, 0-dim, which a training
-    logs beside it. Options as there.
+    """`contrastive_loss` [n] and, from the same pass, `clamped_fraction`, 0-dim, for training logs.
+    Options as in `contrastive_loss`.
     """
     checked = Options(**options)
     pos, neg, extra_pos = upcast(pos, neg, extra_pos)
@@ -172,14 +172,14 @@ def _block(
 
 
 def info_nce(pos: Tensor, neg: Tensor, **options: Any) -> Tensor:
-    """The biased loss, -log pos / (pos + sum neg) (chuang2020, Eq. 1). Its other options are those
-    of `contrastive_loss`. Returns [n].
+    """The biased loss, -log e^{s+/t} / (e^{s+/t} + sum_i e^{s_i/t}) (chuang2020, Eq. 1). Other
+    options as in `contrastive_loss`. Returns [n].
     """
     return contrastive_loss(pos, neg, tau_plus=0.0, beta=0.0, **options)
 
 
 def debiased(pos: Tensor, neg: Tensor, *, tau_plus: Number = 0.1, **options: Any) -> Tensor:
-    """Debiased contrastive loss (chuang2020, Eq. 16 and 21). Its other options are those of
+    """Debiased contrastive loss (chuang2020, Eq. 16 and 21). Other options as in
     `contrastive_loss`. Returns [n].
     """
     return contrastive_loss(pos, neg, tau_plus=tau_plus, beta=0.0, **options)
@@ -188,11 +188,11 @@ def debiased(pos: Tensor, neg: Tensor, *, tau_plus: Number = 0.1, **options: Any
 def hard(
     pos: Tensor, neg: Tensor, *, tau_plus: Number = 0.1, beta: Number = 1.0, **options: Any
 ) -> Tensor:
-    """Hard negatives by importance weights (robinson2021, Eq. 4). Its other options are those of
+    """Hard negatives by importance weights (robinson2021, Eq. 4). Other options as in
     `contrastive_loss`. Returns [n].
 
-    The derivation and the released code, (imp * neg).sum() / imp.mean() with imp = neg^beta; not
-    the pseudocode of Fig. 13, a typo.
+    As in the derivation and the released code, (imp * neg).sum() / imp.mean() with imp = neg^beta;
+    the pseudocode of Fig. 13 has a typo.
     """
     return contrastive_loss(pos, neg, tau_plus=tau_plus, beta=beta, **options)
 
@@ -200,12 +200,12 @@ def hard(
 def hard_corrected(
     pos: Tensor, neg: Tensor, *, tau_plus: Number = 0.1, beta: Number = 1.0, **options: Any
 ) -> Tensor:
-    """Hard negatives, with numerator and denominator both debiased. Its other options are those of
+    """Hard negatives, with numerator and denominator both debiased. Other options as in
     `contrastive_loss`. Returns [n].
 
-    robinson2021's Eq. 2 gives the anchor's class the mass tau+ under q_beta; it has tau+ Z+/Z, more
-    for beta > 0 where the class is more similar to the anchor than the rest. Taking that into
-    account E_{q_beta^-} e^{s/t} is the ratio in the head of `curlnb.losses`, exactly, once the
+    robinson2021's Eq. 2 gives the anchor's class the mass tau+ under q_beta. The true mass is tau+
+    Z+/Z, larger for beta > 0 if the class is more similar to the anchor than the rest. With that
+    mass, E_{q_beta^-} e^{s/t} is the ratio in the docstring of `curlnb.losses`, exactly if the
     samples are the population.
     """
     return contrastive_loss(pos, neg, tau_plus=tau_plus, beta=beta, corrected=True, **options)

@@ -1,5 +1,5 @@
-"""Batches that are large: embeddings shared by many devices, and similarities computed a tile at a
-time. Both compare a device's own anchors with the embeddings of all.
+"""Large batches: embeddings gathered from many devices, and similarities computed a tile at a time.
+Both contrast a device's own anchors with the embeddings of all devices.
 """
 
 from collections.abc import Callable
@@ -35,10 +35,10 @@ def gathered(z: Tensor) -> tuple[Tensor, int]:
     """Views z [v, B, d] of this process -> those of all W processes, [v, WB, d], in order of rank,
     and the place of this process's first item. Without torch.distributed: z and 0.
 
-    Where each process takes the mean loss of its own anchors, and the processes' gradients are
-    averaged (as DistributedDataParallel does), the gradient is that of one process with the whole
-    batch. ValueError, on all processes, where their batches differ in size: they have to wait for
-    each other to find that out.
+    If each process takes the mean loss of its own anchors and gradients are averaged over processes
+    (as DistributedDataParallel does), the gradient is that of one process with the whole batch.
+    ValueError on every process if their batches differ in size; to compare them, they wait for each
+    other.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return z, 0

@@ -1,4 +1,4 @@
-"""The objectives as modules, for a training loop that is not ours."""
+"""The objectives as modules, for your own training loop."""
 
 from dataclasses import fields
 from typing import Any
@@ -27,15 +27,15 @@ class InfoNCE(nn.Module):
     temperature: a number, or a `torch.nn.Parameter`, which is then learnt with the model's.
     reduction: "mean", "sum" or "none".
     normalize: bring the embeddings to unit length first; with False they have to be.
-    gather: compare with the embeddings of all processes of torch.distributed. Each returns the loss
-        of its own anchors; where their gradients are averaged (DistributedDataParallel), that of
-        reduction "mean" is the gradient of one process with the whole batch, batch norm aside.
+    gather: contrast with the embeddings of all processes of torch.distributed. Each returns the
+        loss of its own anchors. If gradients are averaged over processes (DistributedDataParallel),
+        reduction "mean" gives the gradient of one process with the whole batch, batch norm aside.
         ValueError if the processes' batches differ in size: use drop_last=True.
-    tile: the number of anchors whose similarities are held at a time, None for all. Memory then
-        grows with the batch and not with its square, and the backward pass computes them again.
+    tile: the number of anchors whose similarities are held at a time, None for all. With a number,
+        memory grows linearly with the batch, and the backward pass recomputes the similarities.
     options: those of `contrastive_loss`, as numbers or 0-dim tensors; with tau_plus this is
-        `Debiased`, with beta `HardNegative`. ValueError, in one line, for a setting that is out of
-        range. A batch of one item has no negatives, and the loss 0.
+        `Debiased`, with beta `HardNegative`. ValueError for a setting out of range, TypeError for
+        an unknown one. A batch of one item has no negatives and loss 0.
     """
 
     by_labels = False
@@ -76,12 +76,12 @@ class InfoNCE(nn.Module):
     def forward(
         self, z1: Tensor, z2: Tensor, *more_views: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """The loss of a batch seen in v views of [B, d] each, items in one order: a 0-dim tensor,
-        or with reduction "none" that of each anchor, [vB], view 1 first.
+        """The loss of a batch in v views [B, d], items in the same order: a 0-dim tensor, or with
+        reduction "none" one loss per anchor, [vB], view 1 first.
 
-        With more than two views, the v - 1 others of an anchor estimate what its class adds to the
-        negatives (`extra_pos`), and the next one is its positive. labels: [B] integers, which
-        `Unbiased` needs and no other objective looks at.
+        With more than two views, the v - 1 other views of an anchor estimate what its class adds to
+        the negatives (`extra_pos`), and the next view is its positive. labels: [B] integers, which
+        `Unbiased` needs and the others ignore.
         """
         views = upcast(z1, z2, *more_views)
         alike = all(z is not None and z.dim() == 2 and z.shape == z1.shape for z in views)

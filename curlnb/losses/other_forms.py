@@ -13,7 +13,7 @@ from curlnb.losses.estimate import Clip, Options, seen_by_weights, slope_of_weig
 def curl_loss(
     anchor: Tensor, positive: Tensor, negatives: Tensor, kind: str = "logistic"
 ) -> Tensor:
-    """l(v) with v_i = f(x).(f(x+) - f(x_i^-)), an anchor each (arora2019, Definition 2.3; blocks:
+    """l(v) with v_i = f(x).(f(x+) - f(x_i^-)) of each anchor (arora2019, Definition 2.3; blocks:
     Eq. 12). Returns [n].
 
     anchor: [n, d]; positive: [n, d], or a block [n, b, d]; negatives: [n, k, d], or blocks [n, k,
@@ -53,7 +53,7 @@ def jsd_loss(
     weight_sign: int = 1,
     weight_clip: Clip = None,
 ) -> Tensor:
-    """Jensen-Shannon loss of nodes against graphs, sp(-T_own) + E_q sp(T) - 2 log 2, a node each
+    """Jensen-Shannon loss of nodes against graphs, sp(-T_own) + E_q sp(T) - 2 log 2, per node
     (robinson2021, App. B). Returns [nodes].
 
     scores: [nodes, graphs], T of each node with each graph; own: [nodes] index of each node's
@@ -62,8 +62,8 @@ def jsd_loss(
     released code it is in both). beta = 0, tau_plus = 0 is InfoGraph's loss when averaged over
     nodes; T = 0 has loss 0.
     tau_plus: the chance that another graph is of the anchor's class. E_q sp(T) becomes (E_q sp(T) -
-    tau+ sp(T_own)) / tau-, which is Eq. 4 with sp for exp and M = 1, floored at 0, the least sp can
-    be: below it, the other graphs get no gradient from the node. (The released code fixes tau+ at
+    tau+ sp(T_own)) / tau-, which is Eq. 4 with sp for exp and M = 1, floored at 0, the infimum of
+    sp; a node on the floor gives the other graphs no gradient. (The released code fixes tau+ at
     0.5, and adds tau+/tau- sp(T_own) where this subtracts it.)
     weight_sign, weight_clip: as in `contrastive_loss`, on u = T; beta = 10 overflows a training run
     without a clip.

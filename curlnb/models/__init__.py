@@ -10,7 +10,7 @@ def pretrained(name: str) -> "SimCLR":
     """A trained encoder that comes with the repository, by its objective.
 
     name: "biased", "debiased", "unbiased" or "hard"; see `curlnb.models.committed.pretrained`,
-    which needs the extra `notebooks`, as `encoders` does not.
+    which, unlike `encoders`, needs the extra `notebooks`.
     """
     from curlnb.models import committed
 

@@ -18,7 +18,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
     """How each committed encoder was trained and what it scored, by name.
 
     Each entry has the run's parameters, seed, identity and metrics, the commit, the machine, and
-    the file's sha256. FileNotFoundError outside the repository.
+    the file's sha256. ValueError or FileNotFoundError without the repository.
     """
     path = folder() / "encoders.json"
     if not path.exists():

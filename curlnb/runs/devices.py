@@ -28,8 +28,8 @@ def default_device() -> torch.device:
 
 
 def check_environment() -> None:
-    """Refuse a CURLNB_* variable that is none, and a number, switch or device that it cannot be;
-    give the paths among them their full length, in which ~ is the home folder.
+    """Refuse an unknown CURLNB_* variable and an invalid number, switch or device (ValueError);
+    make paths absolute, with ~ expanded.
 
     Also refuse to start in one checkout with the package of another, as a copied .venv would,
     unless CURLNB_HOME says which of them is meant.

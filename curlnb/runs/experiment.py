@@ -46,7 +46,7 @@ _ALSO = {int: float, list: tuple, tuple: list}  # what a value is taken for besi
 
 
 class StoreError(RuntimeError):
-    """A run that cannot be had, or an experiment that breaks the store's rules."""
+    """A run that is unavailable, or an experiment that breaks the store's rules."""
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Experiment:
         self.name = self.name or f"{home}.{self.function.__name__}"
 
     def __call__(self, *_: Any, **parameters: Any) -> dict[str, Any]:
-        """An experiment is not called: TypeError, in one line, says how its runs are had."""
+        """Raises TypeError: experiments are run through `sweep`, which stores the results."""
         given = "".join(f", {name}=..." for name in parameters if name != "seed")
         raise TypeError(
             f"{self.name} is run by a sweep, which keeps what it gives: "
@@ -78,11 +78,11 @@ class Experiment:
         )
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`given` with defaults filled in; a parameter that is unknown, missing or out of range is
-        an error that names it.
+        """`given` with defaults filled in. StoreError for an unknown or missing one; for the
+        package's experiments, ValueError for a wrong type or range.
 
-        A part of the package's, "curlnb.models.encoders:resnet9" in a record or on the command
-        line, is imported.
+        The name of a function of the package, such as "curlnb.models.encoders:resnet9", is
+        imported.
         """
         known = parameters_of(self.function)
         if unknown := given.keys() - known.keys():
@@ -124,10 +124,10 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A run that is asked for, and its names, each computed once. Made by `Experiment.asked`.
+    """A requested run and its names, each computed once. Made by `Experiment.asked`.
 
-    parameters: all of them. An own part, a function given as a parameter say, counts in the names
-    by all that it reaches (`follow`) at the time at which they are computed.
+    parameters: all of them. Your own part, such as a function given as a parameter, enters the
+    names with all that it reaches (`follow`) when they are computed.
     """
 
     experiment: Experiment
@@ -139,8 +139,8 @@ class Asked:
         """Digest of what was asked for: parameters that differ from their defaults, the seed, and
         the data; 16 hex digits.
 
-        A default's value is code, and counts in `code`; so a new parameter leaves older runs'
-        identities as they were. References are looked up by it.
+        A default's value counts in `code`, so that a new parameter does not change the identities
+        of older runs. Reference runs are looked up by identity.
         """
         differing = _differing(self.parameters, self.experiment.function)
         data = self.experiment.data(self.parameters)
@@ -186,12 +186,12 @@ def experiment(
 ) -> Any:
     """Decorator: make `function(run, *, seed, **parameters)` an `Experiment`.
 
-    name: under which its runs are kept; it stays when the module is renamed. Default: the last part
-    of the module's, and the function's. data: from all parameters to the digest of the data that
-    they name.
+    name: under which its runs are stored, even after the module is renamed. Default: the last part
+    of the module's name, a dot and the function's. data: from all parameters to the digest of the
+    data that they name.
     training: the function with which it trains, whose parameters are among its own. The trained
-    network is kept: of all experiments with this training, the first with given arguments and seed
-    trains, the others look at what it left.
+    network is kept: of all experiments with this training, the first that needs it with the same
+    arguments and seed trains it; the others load it.
     """
     make = functools.partial(Experiment, data=data, training=training, name=name)
     return make if function is None else make(function)
@@ -257,9 +257,9 @@ def check_seed(seed: Any) -> int:
 
 
 def check_parameter(said: str, value: Any, parameter: inspect.Parameter) -> None:
-    """Refuse a number, truth value, text or list that is not of the kind that the parameter's
-    annotation says, or a number out of range; what a list holds is not looked at. said: the
-    experiment and the name, for the error.
+    """ValueError for a number, bool, string or list that is not of the annotated type, or a number
+    out of range; the items of a list are not checked. said: the experiment and the name, for the
+    error.
 
     Own parts are checked by the experiment (`curlnb.experiments.own_parts`).
     """

@@ -4,9 +4,9 @@ a notebook's cell, a script or a module beside it as it is at run time.
 The latter is followed through everything that it reaches: a function through its code, defaults,
 closure and the globals that it names, a class through its attributes and bases, a value by its
 content. What an installed package defines counts by its name alone (of versions, torch's is part of
-a run's numerics), so a package of one's own is installed with `pip install -e`, or stands beside
-the script: then its code is followed. What can't be followed is refused: a result under a key that
-does not hold all that made it would be taken for another's.
+a run's numerics), so install your own package with `pip install -e`, or keep it beside the script,
+to have its code followed. What cannot be followed is refused: under a key without all of its code,
+a result could be taken for another's.
 
 What is loaded of the package must be what its source says, or a run is refused: a function, a
 constant or a method may have been replaced at run time, or its file edited after the import. A
@@ -53,8 +53,8 @@ _PARTS = (  # of a function, and of what wraps one
 
 
 class IdentityError(ValueError):
-    """Code that cannot be followed, or that is not what its source says: its runs would have no
-    honest key.
+    """Code that cannot be followed, or that differs from its source: no key could identify its
+    runs.
     """
 
 

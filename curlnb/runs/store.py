@@ -69,8 +69,8 @@ class Run:
         return None
 
     def keep_training(self) -> None:
-        """Keep the last checkpoint for whoever shares the training, without the optimiser's
-        moments: it takes no further step.
+        """Keep the last checkpoint for experiments that share the training, without the optimiser's
+        moments: no step follows.
         """
         if self.trained is None or self.trained.exists() or not (saved := self.load_checkpoint()):
             return
@@ -87,9 +87,9 @@ class Run:
 class Store:
     """Runs under `root`, and the committed runs in `reference`, if given.
 
-    reference_only: records are only looked up in `reference` and nothing is ever computed;
-    otherwise a reference run is *adopted* where the store has no run of its own and the reference's
-    code is the present one, whatever numerics it was made with.
+    reference_only: `find` and `run` only look records up in `reference` and compute nothing.
+    Otherwise a reference run is *adopted* if the store has no run of its own and the reference's
+    code is the present one, whatever its numerics.
     """
 
     root: Path
@@ -108,8 +108,8 @@ class Store:
     def find(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> Record | None:
-        """The finished run's record, or None. Its "origin": "computed" here, or adopted from the
-        "reference", with what other numerics.
+        """The finished run's record, or None. Its "origin" is "computed", or "reference" if
+        adopted, followed by the numerics that differ.
         """
         return self.found(experiment.asked(parameters, seed))
 
@@ -133,10 +133,10 @@ class Store:
     def run(self, asked: Asked, *, wait: bool = True) -> Record | None:
         """The run's record, computed if it is not there yet.
 
-        Another process at work on the same run, or on a training that it shares, is waited for;
-        with `wait=False` None is returned instead. After a crash the run goes on from its last
-        checkpoint. The run is filed under its key as it is now: an own part may have been changed
-        since it was asked for.
+        Waits for another process that computes the same run, or a training that it shares; with
+        `wait=False` returns None instead. After a crash the run resumes from its last checkpoint.
+        It is stored under its present key: your own part may have changed since the run was
+        requested.
         """
         asked = replace(asked)
         if record := self.found(asked):
@@ -157,8 +157,8 @@ class Store:
             return None
 
     def note_use(self, asked: Asked) -> None:
-        """Remember that the running notebook stands on this run, so that `make reference` takes it
-        along.
+        """Record that the running notebook uses this run, so that `make reference` includes the
+        run.
         """
         if not self.reference_only and (notebook := environment.notebook_name()):
             path = self.root / "used" / f"{notebook.replace('/', '--')}.txt"
@@ -178,15 +178,15 @@ class Store:
     def curve(
         self, experiment: Experiment, parameters: Mapping[str, Any], seed: int
     ) -> dict[str, list[float]]:
-        """The run's learning curve: for "loss" and each scalar that its training logs a list with
-        one number an epoch. See `arrays`.
+        """The run's learning curve: for "loss" and each scalar that its training logs, a list with
+        one number per epoch. See `arrays`.
         """
         kept = self.arrays(experiment.asked(parameters, seed)).items()
         return {n.removeprefix(CURVE): t.tolist() for n, t in kept if n.startswith(CURVE)}
 
     def trained(self, experiment: Experiment, parameters: Mapping[str, Any], seed: int) -> Any:
-        """What the run's training returns, the trained network among it, without training again
-        where it is in this store.
+        """What the run's training returns, including the trained network, which is loaded if it is
+        in this store.
 
         `store.trained(simclr, dict(objective="hard", tau_plus=0.1, beta=1.0), 0).model` is the
         network of a finished run. StoreError for an experiment that keeps no training.

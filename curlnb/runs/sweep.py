@@ -56,13 +56,14 @@ def sweep(
     grid: a mapping of lists (their product is run); or points (mappings), each of which may carry
     its own "seeds", and a name as "arm", which becomes a column; or arms, a mapping of names to
     points. seeds: a number n (0 to n-1) or the seeds themselves. fixed: parameters common to all
-    points. workers: local processes, one CPU thread each; default `CURLNB_WORKERS`, else one a
-    core, and on a GPU 0: this process. executor: one of the `concurrent.futures` kind instead,
-    `client.get_executor()` of a Dask client for example; default that of the Dask scheduler at
-    `CURLNB_SCHEDULER`, if set and `workers` is not given. Its workers need the same code, data and,
-    at the same path, store (docs/cluster.md). Returns one row a run, in the grid's order:
-    parameters, metrics, seed, seconds, device, and origin ("computed", or "reference" for an
-    adopted reference run). A failed run does not stop the others; SweepError names it at the end.
+    points. workers: local processes, each with `CURLNB_THREADS` threads (default 1); default
+    `CURLNB_WORKERS`, else one per core; on a GPU 0 (this process). executor: a `concurrent.futures`
+    executor instead, such as a Dask client's `get_executor()`; default: the Dask scheduler at
+    `CURLNB_SCHEDULER`, if set and `workers` is not given. Its workers need the same code, data and
+    store path (docs/cluster.md). Returns one row per run, in the grid's order: parameters, metrics,
+    seed, experiment, seconds, device, identity and origin ("computed", or "reference" for an
+    adopted reference run). A failed run does not stop the others; SweepError names the first at the
+    end.
     """
     if workers is not None and (type(workers) is not int or workers < 0):
         raise ValueError(

@@ -41,8 +41,8 @@ class TrainingError(RuntimeError):
 class Optimisation:
     """How a network is trained. The optimiser is Adam unless an experiment says otherwise.
 
-    epochs: passes over the data, 0 for no training; batch: samples a step; lr: the learning rate;
-    weight_decay: the weight of the squared length of all parameters.
+    epochs: passes over the data, 0 for no training; batch: samples per step; lr: the learning rate;
+    weight_decay: torch's (L2), on all parameters.
     """
 
     epochs: int = 10
@@ -98,8 +98,8 @@ class Accelerated(Optimisation):
 def optimiser(
     model: nn.Module, settings: Optimisation, device: torch.device, name: str = "adam"
 ) -> Optimizer:
-    """Over those of model's parameters that are trained. name: one of OPTIMISERS. ValueError for
-    another.
+    """Optimiser for those parameters of the model that are trained. name: one of OPTIMISERS, else
+    ValueError.
     """
     check_known("optimiser", name, OPTIMISERS)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -159,9 +159,10 @@ def train(
     log, after each epoch. order_on: where `step` gets its indices, by default on the run's device.
     checkpoint_seconds: a checkpoint is written when that long has passed since the last, and at the
     end. A dry run takes two steps of one epoch. The loop itself waits for no device between steps.
-    Returns the log, a list with one number an epoch for "loss" and for each scalar, empty after 0
-    epochs. On the CPU a run that was killed and resumed returns the same bits. Raises TrainingError
-    at the end of the epoch in which a loss or a gradient is not finite, and before each checkpoint.
+    Returns the log, a list with one number per epoch for "loss" and for each scalar, empty after 0
+    epochs. On the CPU a run that was killed and resumed returns the same bits. TrainingError, at an
+    epoch's end or before a checkpoint, if a loss or gradient was not finite; ValueError for a batch
+    above `samples`.
     """
     if isinstance(optimizer, str):
         optimizer = optimiser(model, settings, run.device, optimizer)

@@ -147,7 +147,7 @@ def needed_margin(world: World, f: Tensor, target: Tensor) -> Tensor:
     values, order = values.sort(-1)
     chances = chances.gather(-1, order)
     below = chances.cumsum(-1)
-    # Of a convex, piecewise linear function every line bounds gamma from above, and one is met.
+    # The function is the largest of its lines: gamma is the least at which a line meets target.
     lines = target.clamp_min(0).unsqueeze(-1) + (chances * values).cumsum(-1)
     lines = torch.where(below > 0, lines / torch.where(below > 0, below, 1.0), math.inf)
     gamma = lines.amin(-1)

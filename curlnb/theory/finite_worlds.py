@@ -33,7 +33,7 @@ class World:
     """Latent classes of arora2019, Section 2, over finitely many points.
 
     rho: [..., C] probability of each class; D: [..., C, P] distribution of each class over the
-    points (classes may overlap). Raises ValueError if a distribution does not sum to one.
+    points (classes may overlap). ValueError if a distribution is negative or does not sum to 1.
     """
 
     rho: Tensor

@@ -190,7 +190,7 @@ def unsupervised(world: World, f: Tensor, kind: str, k: int) -> Tensor:
 def different_class(world: World, f: Tensor, kind: str, k: int) -> Tensor:
     """L_un^!= of Appendix B.1, [...]: negatives of the anchor's class are left out.
 
-    Conditioned on some negatives being left.
+    The mean is conditional on some being left.
     """
     weighted = world.rho.unsqueeze(-1) * world.D
     others = weighted.sum(-2, keepdim=True) - weighted  # [..., C, P], summed over c' != c
@@ -252,8 +252,8 @@ def theorem_b1(
     """The sides of arora2019, Theorem B.1, and Eq. 26 between them.
 
     constant: c'; by default sqrt 2 for the hinge and sqrt 2 / ln 2 for the logistic loss, as the
-    proof of Lemma A.1 yields. ValueError for k < 1, an unknown kind or, when a side is asked for,
-    an f that does not fit.
+    proof of Lemma A.1 yields. ValueError for k < 1 or an unknown kind (with `constant` given, when
+    a side is computed).
     """
     check_negatives(k)
     return Sides(world, f, kind, k, collision_constant(kind) if constant is None else constant)
