@@ -36,7 +36,7 @@ def test_it_gives_the_means_of_the_papers_comparison():
         "negatives.isna() and temperature == 0.5 and objective in ('biased', 'unbiased')"
     )
     by_seed = arms.pivot(index="seed", columns="objective", values="metric_linear")
-    gain = 100 * (by_seed["unbiased"] - by_seed["biased"]).dropna()
+    gain = 100 * (by_seed["unbiased"] - by_seed["biased"]).loc[:7]  # others are of another page
     assert list(gain.index) == [0, 1, 2, 3, 4, 5, 6, 7]
     assert gain.mean() == pytest.approx(1.54, abs=0.005)
 
