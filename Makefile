@@ -20,14 +20,14 @@ help:                ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## /\1@/p' $(MAKEFILE_LIST) | \
 		awk -F@ '{ printf "  make %-12s %s\n", $$1, $$2 }'
 	@echo "  with PROFILE=quick|night|gpu|paper, NOTEBOOKS='file or folder ...', JOBS=notebooks at a time,"
-	@echo "  CHANGE='epochs: 12, batch: 64' (settings of reproduced notebooks)"
+	@echo "  CHANGE='epochs=12 batch=64' (settings of reproduced notebooks)"
 
 setup:               ## install everything into .venv (the other commands do it when needed)
 	@$(PYTHON) tools/bootstrap.py
 
 reproduce: setup     ## run the notebooks and write results/PROFILE/report.html; resumable
 	@$(RUN) reproduce --profile $(PROFILE) $(if $(JOBS),--jobs $(JOBS)) \
-		$(if $(CHANGE),--change "$(CHANGE)") $(NOTEBOOKS)
+		$(if $(CHANGE),--change '$(CHANGE)') $(NOTEBOOKS)
 
 test: setup          ## style, types, unit tests, every notebook on the reference runs
 	$(BIN)/ruff check .

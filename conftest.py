@@ -18,6 +18,7 @@ SLOW = (
     "test_types",
     "test_site",
     "test_reproduce",
+    "test_sample",
     "test_devices",
     "test_executors",
     "test_processes_that_gather",

@@ -4,17 +4,16 @@ calls.
 
 import argparse
 import json
-import os
 import platform
+import shlex
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 from curlnb import __version__
 
 try:
-    from curlnb.companion import notebooks, profiles, promote, reference, report, reproduce, restamp
+    from curlnb.companion import notebooks, promote, reference, report, reproduce, restamp
     from curlnb.companion.profiles import PROFILES
     from curlnb.companion.why import why
     from curlnb.data import datasets
@@ -71,7 +70,7 @@ def _parser() -> _Parser:
         help="notebooks at a time, 1 or more, each with its share of the cores",
     )
     again.add_argument(
-        "--change", default="", help="settings to change, for example 'epochs: 12, batch: 64'"
+        "--change", default="", help="settings to change, for example 'epochs=12 batch=64'"
     )
     command("report", "write the report page of the last reproduction again")
     kept = command(
@@ -115,15 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    except Exception as error:
-        if os.environ.get("CURLNB_DEBUG") == "1":
-            traceback.print_exc()
-        # these the package raises for a user; anything else is its own fault
-        told = isinstance(error, ValueError | OSError | RuntimeError)
-        said = printable(error)
-        if not told:
-            said = f"{type(error).__name__}: {said} (CURLNB_DEBUG=1 shows where)"
-        print(f"curlnb {given.command}: {said}", file=sys.stderr)
+    except (ValueError, OSError, RuntimeError) as error:  # these the package raises for a user
+        print(f"curlnb {given.command}: {printable(error)}", file=sys.stderr)
         return 2
 
 
@@ -144,7 +136,7 @@ def _do(given: argparse.Namespace) -> int:
                 given.profile,
                 given.notebooks,
                 jobs=given.jobs,
-                change=profiles.parse(given.change),
+                change=_named(shlex.split(given.change)),
             )
             return 1 if failed else 0
         case "report":
@@ -168,10 +160,10 @@ def _report(profile: str) -> Path:
     """Write the page of the last reproduction; on a checkout that has none, that of the committed
     references.
     """
-    root, references = environment.results_root(), environment.reference_folder()
+    root = environment.results_root()
     if (root / profile).exists():
-        return report.write_report(root / profile, references, root / profile / "report.html")
-    return report.write_report(None, references, root / "reference.html")
+        return report.write_report(root / profile, root / profile / "report.html")
+    return report.write_report(None, root / "reference.html")
 
 
 def _data(profile: str, folder: Path | None) -> None:
@@ -188,11 +180,15 @@ def _data(profile: str, folder: Path | None) -> None:
 
 def _asked(name: str, words: list[str]) -> Asked:
     """The run of an experiment that NAME=VALUE words ask for."""
-    experiment = reference.experiment_named(name)
+    experiment, given = reference.experiment_named(name), _named(words)
+    return experiment.asked(given, seed=given.pop("seed", 0))
+
+
+def _named(words: list[str]) -> dict[str, Any]:
+    """The values of NAME=VALUE words."""
     if wrong := [word for word in words if "=" not in word]:
         raise ValueError(f"{wrong[0]!r} is no NAME=VALUE")
-    given = {name: _value(text) for name, text in (word.split("=", 1) for word in words)}
-    return experiment.asked(given, seed=given.pop("seed", 0))
+    return {name: _value(text) for name, text in (word.split("=", 1) for word in words)}
 
 
 def run(name: str, words: list[str], profile: str) -> None:

@@ -42,8 +42,7 @@ def build(folder, *options):
     if done.returncode:
         raise RuntimeError("Sphinx complains:\n" + done.stderr)
     links = {name: f"notebooks/{name}.html" for name in map(notebooks.name_of, notebooks.find())}
-    references = environment.reference_folder()
-    report.write_report(None, references, out / "report.html", links=links, home=START)
+    report.write_report(None, out / "report.html", links=links, home=START)
     (out / "index.html").write_text(INDEX, encoding="utf-8")
     (out / ".nojekyll").touch()  # a host that hides folders with an underscore must not
     return out

@@ -34,7 +34,7 @@ def gain(
 
     treatment, control: a value of the column "arm", or the values of several columns by name.
     shared: columns in which both have the same value, such as dataset="cifar10". ValueError as
-    `of_arm`. (`claims.paired` is stricter: it refuses arms whose seeds differ.)
+    `of_arm`.
     """
     both = ({"arm": each} if isinstance(each, str) else each for each in (treatment, control))
     one, other = (of_arm(table, measure, **shared, **each) for each in both)

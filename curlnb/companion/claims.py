@@ -15,9 +15,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from curlnb.companion.arms import of_arm
 from curlnb.companion.statistics import FEWEST_SEEDS, seeds_needed
 
 PAPERS = ("arora2019", "chuang2020", "robinson2021", "curlnb")  # the last: this project's findings
@@ -153,20 +150,3 @@ def find(id: str) -> Claim:
             "a claim of your own is 'mine/...'"
         )
     return table()[id]
-
-
-def paired(
-    runs: pd.DataFrame, metric: str, by: str, treatment: object, control: object
-) -> pd.Series:
-    """Differences of `metric` between two arms (values of column `by`), one a seed, indexed by
-    seed.
-
-    runs: a tidy table of `sweep`, one row a run, filtered so that an arm has one row a seed.
-    ValueError where it has several, or where the arms' seeds differ: a lost run is not dropped
-    silently.
-    """
-    one, other = (of_arm(runs, metric, **{by: arm}).astype(float) for arm in (treatment, control))
-    if one.empty or {*one.index} != {*other.index}:
-        seeds = f"{[*one.index]} and {[*other.index]}"
-        raise ValueError(f"{by} {treatment!r} and {control!r} have the seeds {seeds}")
-    return (one - other).sort_index().rename(f"{metric}: {treatment} minus {control}")

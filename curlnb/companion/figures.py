@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -37,22 +36,6 @@ def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) ->
         x, y = (world.D[c] @ f).tolist()
         axis.scatter(x, y, color=colour, label=label, **cross)
     axis.set(xlabel="$f_1(x)$", ylabel="$f_2(x)$", aspect="equal")
-
-
-def decision_regions(axis: Axes, means: Tensor, centre: Tensor, half: float) -> None:
-    """Which of the class means [C, 2] has the largest inner product, shaded on a square around
-    `centre`; + marks the origin.
-    """
-    side = torch.linspace(-half, half, 300, dtype=means.dtype)
-    answers = ((torch.cartesian_prod(side, side) + centre) @ means.T).argmax(1).reshape(300, 300)
-    x, y = centre.tolist()
-    box = (x - half, x + half, y - half, y + half)
-    shades = ListedColormap(class_colours(len(means)))
-    last = len(means) - 1
-    axis.imshow(answers.T, extent=box, origin="lower", cmap=shades, alpha=0.22, vmin=0, vmax=last)
-    axis.scatter(0, 0, marker="+", s=160, color="black", linewidth=2, zorder=4)
-    axis.set(xlim=box[:2], ylim=box[2:])
-    axis.grid(False)
 
 
 def image_rows(rows: Mapping[str, Tensor], framed: Mapping[str, Tensor] = {}) -> Figure:

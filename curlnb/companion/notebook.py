@@ -116,8 +116,8 @@ def settings(notebook: str, profile: str, change: Mapping[str, Any] = {}) -> Set
     notebook: its path below notebooks/ without the ending, "2_dcl/5.1_figure4_images": what it
     saves is filed under it. change: settings to use in place of the profile's. In a dry run
     (CURLNB_DRY=1), which only shows that the code runs, those of the table [dry] come before both.
-    ValueError for a file that is missing or damaged, an unknown profile, a setting that one profile
-    lacks, and one of `change` that they do not have, with the names that there are.
+    ValueError for a file that is missing or damaged, an unknown profile, and a setting of `change`
+    that it does not have, with the names that there are.
     """
     check_environment()
     keep_memory()
@@ -237,20 +237,3 @@ def committed(name: str) -> pd.DataFrame:
     """
     profile, _, table = name.partition("/")
     return pd.read_csv(environment.reference_folder() / profile / "tables" / f"{table}.csv")
-
-
-def contents() -> pd.DataFrame:
-    """All notebooks in reading order: title, data at quick, and the seconds that the committed
-    reference took.
-    """
-    times = provenance.of_reference("quick").get("notebook_seconds", {})
-    rows = [
-        {
-            "notebook": (name := notebooks.name_of(path)),
-            "title": notebooks.title_of(path),
-            "data at quick": ", ".join(notebooks.data_of(path, "quick")) or "none",
-            "seconds at quick": times.get(name),
-        }
-        for path in notebooks.find()
-    ]
-    return pd.DataFrame(rows).set_index("notebook")

@@ -9,7 +9,6 @@ Property Inspector, Advanced Tools):
     {"last": true}      it reads the ledger, and so comes after all others
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -79,10 +78,8 @@ def sources(path: Path, kind: str = "code") -> list[str]:
 
 
 def title_of(path: Path) -> str:
-    """A notebook's first heading; its name where it has none or cannot be read."""
-    lines: list[str] = []
-    with contextlib.suppress(ValueError):
-        lines = "\n".join(sources(path, "markdown")).splitlines()
+    """A notebook's first heading; its name where it has none."""
+    lines = "\n".join(sources(path, "markdown")).splitlines()
     return lines[0].lstrip("# ") if lines else name_of(path)
 
 

@@ -28,7 +28,7 @@ Values = dict[str, Any]
 
 def read(file: Path) -> tuple[dict[str, Values], Values]:
     """The settings by profile, and those of a dry run. ValueError, with the file, for one that is
-    missing or damaged, and a setting that one profile lacks.
+    missing or damaged.
     """
     try:
         text = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")))
@@ -36,12 +36,6 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
         tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
         dry = tables.pop(DRY, {})
         profiles = {name: own | shared | own for name, own in tables.items()}
-        every = {name for values in profiles.values() for name in values}
-        for profile, values in profiles.items():
-            if lacking := every - set(values):
-                raise ValueError(
-                    f"profile {profile!r} lacks the setting {min(lacking)!r} that another has"
-                )
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return profiles, dry
@@ -60,18 +54,3 @@ def changed(values: Values, change: Mapping[str, Any]) -> Values:
                 f"the setting {name} is {values[name]!r} here: it can't become {new!r}"
             )
     return values | dict(change)
-
-
-def parse(text: str) -> Values:
-    """'epochs: 12, betas: [0, 1]' -> {"epochs": 12, "betas": [0, 1]}, as YAML reads it. ValueError
-    for any other text.
-    """
-    import yaml  # which papermill brings
-
-    try:
-        change = yaml.safe_load(f"{{{text}}}")
-    except yaml.YAMLError:
-        change = {text: None}
-    if None in change.values():
-        raise ValueError(f"the change {text!r} is not of the form 'epochs: 12, batch: 64'")
-    return change

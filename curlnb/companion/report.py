@@ -6,7 +6,7 @@ It needs no network and no script from elsewhere.
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, notebooks, typeset
 from curlnb.companion.formatting import MARKS
-from curlnb.runs.files import printable, read_json, write_atomically
+from curlnb.runs import environment, provenance
+from curlnb.runs.files import read_json, write_atomically
 
 PAPER_TITLES = {
     "arora2019": "Arora et al. 2019 (CURL)",
@@ -52,22 +53,17 @@ Row = Mapping[str, Any]
 
 
 def write_report(
-    results: Path | None,
-    references: Path,
-    out: Path,
-    *,
-    links: Mapping[str, str] = {},
-    home: str = "",
+    results: Path | None, out: Path, *, links: Mapping[str, str] = {}, home: str = ""
 ) -> Path:
     """Write the page of one reproduction, or of the committed references alone, and return it.
 
     results: results/<profile>, with what there is of claims.csv, own_claims.csv, notebooks/,
-    status.json and provenance.json; None: the references alone. The folders of other profiles
-    beside it, and those of `references` (results/reference), give the best evidence. What cannot be
-    read is said on the page. links: where the page finds each notebook, by name. home: the address
-    of a site that the page is part of.
+    status.json and provenance.json; None: the references alone. The other profiles' results and the
+    references give the best evidence. A damaged ledger of this reproduction is set aside and named
+    in a line; other damaged files are a ValueError that names them. links: where the page finds
+    each notebook, by name. home: the address of a site that the page is part of.
     """
-    page = _page(results, references, out.parent, links)
+    page = _page(results, out.parent, links)
     text = _environment().get_template("report.html").render(**page, home=home)
     write_atomically(out, lambda file: file.write_text(text, encoding="utf-8"))
     return out
@@ -103,52 +99,27 @@ def verdicts(rows: pd.DataFrame) -> str:
     return total + (said if chance else "")
 
 
-def _page(
-    results: Path | None, references: Path, base: Path, links: Mapping[str, str]
-) -> dict[str, Any]:
+def _page(results: Path | None, base: Path, links: Mapping[str, str]) -> dict[str, Any]:
     """Everything the template needs; links are relative to the folder `base`."""
-    problems: list[str] = []
-
-    def read(path: Path, get: Callable[[Path], Any], otherwise: Any) -> Any:
-        try:
-            return get(path)
-        except (OSError, ValueError, LookupError) as error:
-            why = printable(error)
-            problems.append(f"{path.parent.name}/{path.name} cannot be read: {why}")
-            return otherwise
-
-    def notes(path: Path) -> dict[str, Any]:
-        return read(path, read_json, {})
-
-    def ledgers(root: Path) -> dict[str, pd.DataFrame]:
-        files = {name: root / name / ledger.FILE for name in ledger.PROFILES}
-        return {name: read(file, ledger.read, ledger.frame([])) for name, file in files.items()}
-
-    committed = ledgers(references)
-    about = {
-        f"Reference, {name} profile": notes(references / name / "provenance.json")
-        for name in ledger.PROFILES
-    }
-    best = ledger.best_of(committed.values())
+    here = ledger.read_all(results) if results else ledger.frame([])  # first: it sets damage aside
+    best = ledger.best_evidence(committed=results is None)
     rows, judged = ledger.records(best), best["notebook"]
+    about = {
+        f"Reference, {name} profile": provenance.of_reference(name) for name in ledger.PROFILES
+    }
     sides: dict[str, dict[str, Row]] = {}
     status: dict[str, Any] = {}
-    if results is not None:
-        present = ledgers(results.parent)
-        best = ledger.best_of(
-            side[name] for name in ledger.PROFILES for side in (present, committed)
-        )
-        own = read(results / ledger.OWN_FILE, ledger.read, ledger.frame([]))
-        here = pd.concat([present[results.name], own])
-        rows, judged = ledger.records(best) + ledger.records(own), here["notebook"]
-        for title, side in {"This run": here, "Reference": committed[results.name]}.items():
+    if results:
+        committed = ledger.read(environment.reference_folder() / results.name / ledger.FILE)
+        for title, side in {"This run": here, "Reference": committed}.items():
             sides[title] = {row["id"]: row for row in ledger.records(side)}
-        status = notes(results / "status.json")
-        about = {"This run": notes(results / "provenance.json")} | about
+        rows += ledger.records(here[here["paper"] == ledger.OWN])
+        judged, status = here["notebook"], read_json(results / "status.json")
+        about = {"This run": read_json(results / "provenance.json")} | about
     shown = _notebooks(results, base, status, links, judged.value_counts())
     return {
         "profile": results.name if results else "",
-        "provenance": {name: _provenance(source) for name, source in about.items() if source},
+        "provenance": {name: known for name, known in about.items() if known},
         "headlines": [row for id in HEADLINES for row in rows if row["id"] == id],
         "rows": rows,
         "sides": sides,
@@ -158,7 +129,6 @@ def _page(
         "notebooks": shown,
         "links": {notebook["name"]: notebook["link"] for notebook in shown if notebook["link"]},
         "failures": [notebook for notebook in shown if notebook["state"] not in ("done", "")],
-        "problems": problems,
     }
 
 
@@ -216,16 +186,3 @@ def _plot(row: Row) -> dict[str, Any] | None:
     bounds = [at[name] for name in ("claimed_low", "claimed_high") if name in at]
     region = (at.get("claimed_low", 0), at.get("claimed_high", 100))
     return {"effect": None} | at | {"region": region, "bounds": bounds}
-
-
-def _provenance(source: Mapping[str, Any]) -> dict[str, str]:
-    """What a run was made with, as text: nested values in one line, seconds as minutes."""
-    known = {}
-    for name, value in source.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in ("", None))
-        elif name.endswith("seconds"):
-            name, value = name.removesuffix("_seconds"), duration(value)
-        if value not in ("", None):
-            known[name.replace("_", " ")] = str(value)
-    return known

@@ -133,7 +133,7 @@ class _Reproduction:
         if todo or not ledger.unless_damaged(files.read_json, place, {}):
             write_json(place, self.provenance())
         page = self.results / "report.html"
-        report.write_report(self.results, environment.reference_folder(), page)
+        report.write_report(self.results, page)
         print(f"\n{report.verdicts(ledger.read_all(self.results))}\n\nReport: {page}")
         states = {name: self.status[name] for name in map(name_of, paths)}
         failed = {name: state for name, state in states.items() if state["state"] != "done"}

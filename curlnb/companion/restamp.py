@@ -11,13 +11,14 @@ same bits. Only experiments of which every branch agreed are renewed.
 import concurrent.futures
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from curlnb.companion import reference
-from curlnb.runs import environment, files
+from curlnb.runs import environment, files, provenance
 from curlnb.runs.store import Record
 
 
@@ -33,7 +34,7 @@ def branch(record: Record) -> frozenset[tuple[str, str]]:
 
 def chosen(records: list[Record], commit: str) -> list[Record]:
     """One record of each branch, drawn by the commit's name."""
-    drawn = reference.shuffled(records, commit)
+    drawn = random.Random(commit).sample(records, len(records))
     return list({branch(record): record for record in drawn}.values())
 
 
@@ -42,7 +43,7 @@ def restamp(profile: str) -> str:
 
     ValueError names the first metric that differs, after the experiments that agree were renewed.
     """
-    every, commit = reference.records(profile), reference.present_commit()[1]
+    every, commit = reference.records(profile), provenance.git("rev-parse", "HEAD")
     names = sorted(reference.stale(profile))
     if not names:
         return "no reference run is stale"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from curlnb.companion.claims import paired
+from curlnb.companion.arms import gain
 from curlnb.data.sentences import TASKS
 
 MEAN = "mean of all"
@@ -21,18 +21,17 @@ def differences(
     rows: pd.DataFrame, tasks: Sequence[str], treatment: str, control: str
 ) -> dict[str, pd.Series]:
     """Treatment minus control by task, named as in the papers, and in the mean of all tasks; a
-    number for each of the treatment's seeds.
+    number for each seed that both have.
 
     rows: a row a run, with the columns arm and seed, and the tasks' accuracies. A control that has
     one row, as the mean of word vectors does, which has no seed, is taken from every seed.
-    ValueError where the seeds of two arms differ otherwise.
     """
     base = rows[rows["arm"] == control]
     if len(base) == 1:
         own = rows[rows["arm"] == treatment].set_index("seed")
         found = {short(task): own[task] - base[task].iloc[0] for task in tasks}
     else:
-        found = {short(task): paired(rows, task, "arm", treatment, control) for task in tasks}
+        found = {short(task): gain(rows, task, treatment, control) for task in tasks}
     return found | {MEAN: sum(found.values()) / len(found)}
 
 

@@ -19,9 +19,6 @@ from curlnb.data.images import OwnImages
 from curlnb.data.sampling import held_out
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none starts another program
-TRAIN, TEST = ("train", "training"), ("test", "testing", "val", "valid", "validation")
-SKIPPED = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders; hidden files are, too
-LAYOUT = "give train/<class>/* and test/<class>/*, or <class>/*"
 
 
 # --- arrays
@@ -103,70 +100,41 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     which a fifth of each class, drawn with a fixed seed, becomes the test set.
 
     All pictures must have one size, turned as their EXIF orientation says. They are read as RGB, or
-    with one channel if all are grey. Hidden files are skipped. name: by default the folder's own.
-    DataError, in one line that names the file or folder, for what is no picture of 8 bits a channel
-    or has another size, for a class without a picture, and for folders beside train and test.
+    with one channel if all are grey. Only files with the ending of a picture count, those of
+    torchvision's ImageFolder. name: by default the folder's own. DataError, in one line that names
+    the file or folder, for a picture that can't be read, has more than 8 bits a channel or another
+    size than the first, and for a class without a picture.
     """
+    from torchvision.datasets import ImageFolder  # slow to import
+
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: {LAYOUT}")
     title = name or folder.resolve().name
-    inside = [own for own in _entries(folder) if own.is_dir()]
-    train = [own for own in inside if own.name.lower() in TRAIN]
-    test = [own for own in inside if own.name.lower() in TEST]
-    if not train:
-        files, labels = _samples(folder, least=2)
-        images, classes = _pictures(files), sorted(set(labels))
-        numbers = torch.tensor([classes.index(label) for label in labels])
-        chosen = held_out(numbers, 0.2, 0, title)
-        parts = images[~chosen], numbers[~chosen], images[chosen], numbers[chosen]
-        return from_arrays(*parts, classes, title)
-    if len(train) != 1 or len(test) != 1 or len(inside) > 2:
-        found = ", ".join(own.name for own in inside)
+    parts = [folder / part for part in ("train", "test", "val") if (folder / part).is_dir()]
+    if len(parts) not in (0, 2):
+        found = ", ".join(part.name for part in parts)
         raise DataError(f"{folder} holds {found}: expected train and one of test or val, no more")
-    (files, labels), (test_files, test_labels) = _samples(train[0]), _samples(test[0])
-    images = _pictures(files + test_files)
-    n = len(files)
-    return from_arrays(images[:n], labels, images[n:], test_labels, name=title)
+    try:
+        sets = [ImageFolder(part, loader=_picture) for part in parts or [folder]]
+    except OSError as error:  # no such folder, none in it, or one without a picture
+        raise DataError(f"{error}: give train/<class>/* and test/<class>/*, or <class>/*") from None
+    pictures = [picture for each in sets for picture, _ in each]
+    files = [file for each in sets for file, _ in each.samples]
+    for file, picture in zip(files, pictures, strict=True):
+        if picture.shape != pictures[0].shape:
+            size, first = (f"{a.shape[1]} x {a.shape[0]}" for a in (picture, pictures[0]))
+            raise DataError(f"{file} is {size} pixels, the first is {first}: all must be alike")
+    images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    if bool((images == images[:, :1]).all()):
+        images = images[:, :1]
+    labels = [each.classes[label] for each in sets for label in each.targets]
+    test = torch.arange(len(images)) >= len(sets[0])
+    if len(sets) == 1:
+        test = held_out(torch.tensor(sets[0].targets), 0.2, 0, title)
+    own = [np.array(labels)[part] for part in (~test.numpy(), test.numpy())]
+    return from_arrays(images[~test], own[0], images[test], own[1], name=title)
 
 
-def _entries(folder: Path) -> list[Path]:
-    return sorted(
-        own
-        for own in folder.iterdir()
-        if not own.name.startswith(".") and own.name.lower() not in SKIPPED
-    )
-
-
-def _samples(folder: Path, least: int = 1) -> tuple[list[Path], list[str]]:
-    """The files in the folders of the classes, `least` or more in each, and the class of each."""
-    classes = [own for own in _entries(folder) if own.is_dir()]
-    if not classes:
-        raise DataError(f"{folder} has no folder with pictures: {LAYOUT}")
-    files = []
-    for own in classes:
-        if len(pictures := _entries(own)) < least:
-            raise DataError(f"{own} needs pictures ({least} or more): fill it or remove it")
-        files += pictures
-    return files, [file.parent.name for file in files]
-
-
-def _pictures(files: list[Path]) -> Tensor:
-    """uint8 [n, c, h, w]."""
-    arrays: list[np.ndarray] = []
-    for file in files:
-        arrays.append(_picture(file))
-        if arrays[-1].shape != arrays[0].shape:
-            size, first = (f"{a.shape[1]} x {a.shape[0]}" for a in (arrays[-1], arrays[0]))
-            raise DataError(
-                f"{file} is {size} pixels, {files[0]} is {first}: all must have one size"
-            )
-    images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
-    grey = bool((images == images[:, :1]).all())
-    return (images[:, :1] if grey else images).contiguous()
-
-
-def _picture(file: Path) -> np.ndarray:
+def _picture(file: str) -> np.ndarray:
     """uint8 [h, w, 3] of a picture of 8 bits a channel, upright."""
     try:
         with Image.open(file, formats=FORMATS) as picture:
@@ -174,5 +142,5 @@ def _picture(file: Path) -> np.ndarray:
                 raise ValueError("it has more than 8 bits a channel")
             return np.array(ImageOps.exif_transpose(picture).convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        why = " ".join(str(error).split()).replace(repr(str(file)), "it")
+        why = " ".join(str(error).split()).replace(repr(file), "it")
         raise DataError(f"{file} is no readable picture ({why}): replace or remove it") from None

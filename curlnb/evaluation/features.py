@@ -32,20 +32,15 @@ def extract_features(
 def check_features(*sets: Tensor) -> None:
     """ValueError unless features [n, d] and labels [n] are finite tensors of shapes that fit.
 
-    sets: training features and labels, then test features and labels where there are some. Labels
-    must be integers.
+    sets: training features and labels, then test features and labels where there are some.
     """
     if not all(isinstance(each, Tensor) for each in sets):
-        found = ", ".join(type(each).__name__ for each in sets)
-        raise ValueError(f"features and labels must be tensors, got {found}: use torch.as_tensor")
+        raise ValueError("features and labels must be tensors: use torch.as_tensor")
     (n, *d), labels, (n_test, *d_test), test_labels = (list(t.shape) for t in (*sets, *sets)[:4])
     if len(d) != 1 or d != d_test or labels != [n] or test_labels != [n_test] or 0 in (n, n_test):
         raise ValueError(
             "features must be [n, d] and labels [n], n >= 1 and d the same in both sets, "
             f"got {[list(t.shape) for t in sets]}"
         )
-    for each in sets[1::2]:
-        if each.is_floating_point() or each.is_complex() or each.dtype == torch.bool:
-            raise ValueError(f"labels must be integers, got {each.dtype}: take labels.long()")
     if not all(bool(features.isfinite().all()) for features in sets[::2]):
         raise ValueError("features hold NaN or infinity: the representation has diverged")

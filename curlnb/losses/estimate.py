@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curlnb.losses.checks import PLAIN, Number, check_number, is_zero, log, require
+from curlnb.losses.checks import Number, check_number, is_zero, log, require
 
 HOLE = -1e20
 """The similarity of a negative that does not count: e^HOLE is 0; no gradient meets inf - inf."""
@@ -62,15 +62,9 @@ def _check_options(options: Options) -> None:
         check_number(name, value, within, wanted)
         if isinstance(value, Tensor) and name in ("tau_plus", "floor"):  # log 0 has no gradient
             check_number(name, value, _positive, "above 0 where it is a tensor")
-    for name, allowed, wanted in (
-        ("corrected", (True, False), "True or False"),
-        ("detach_weights", (True, False), "True or False"),
-        ("weight_clip", (None, "rescale", "clamp"), "None, 'rescale' or 'clamp'"),
-        ("weight_sign", (1, -1), "1 or -1"),
-    ):
-        value = getattr(options, name)
-        if not isinstance(value, PLAIN) or value not in allowed:
-            raise ValueError(f"{name} must be {wanted}, not {' '.join(repr(value).split()):.60}")
+    for name, allowed in (("weight_clip", (None, "rescale", "clamp")), ("weight_sign", (1, -1))):
+        if getattr(options, name) not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, not {getattr(options, name)!r:.60}")
 
 
 def _positive(x: Any) -> Any:

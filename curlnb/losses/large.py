@@ -2,7 +2,6 @@
 Both contrast a device's own anchors with the embeddings of all devices.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from curlnb.losses.checks import is_zero
 from curlnb.losses.contrastive import contrastive_loss
 
 
@@ -68,7 +66,7 @@ def loss_against_all(
     labels: [B] of every's items; negatives of the anchor's label are then left out of the mean, as
     in `unbiased`. tile: the number of anchors whose similarities are held at a time. They are
     computed again in the backward pass, so that memory grows with B, and not with B^2. options: as
-    `contrastive_loss`.
+    `contrastive_loss`, without weight_clip="rescale".
     """
     views, batch, _ = every.shape
     anchors, flat = own.flatten(0, 1), every.flatten(0, 1)
@@ -86,12 +84,6 @@ def loss_against_all(
             others = others & (labels[item][:, None] != labels)
         return others.repeat(1, views)
 
-    if options.get("weight_clip") == "rescale" and not is_zero(options.get("beta", 0.0)):
-        # exponents 2 beta s / max|s|: weights without a clip, of beta (2t / max|s|) in beta's place
-        peak = _largest(flat, items.repeat(views), counted, tile or len(flat))
-        scale = 2 * options.get("temperature", 0.5) / peak
-        options |= {"beta": options["beta"] * scale, "weight_clip": None}
-
     def loss(rows: slice) -> Tensor:
         each: dict[str, Any] = {
             k: x[rows] if isinstance(x, Tensor) and x.dim() else x for k, x in options.items()
@@ -105,15 +97,3 @@ def loss_against_all(
     again = partial(checkpoint, loss, use_reentrant=False, preserve_rng_state=False)
     tiles = range(0, len(anchors), tile)
     return torch.cat([again(slice(start, start + tile)) for start in tiles])
-
-
-def _largest(flat: Tensor, item: Tensor, counted: Callable[[Tensor], Tensor], tile: int) -> Tensor:
-    """max |s| over all counted pairs of embeddings, 0-dim; its gradient goes to the pair."""
-    with torch.no_grad():
-        found = [
-            (part @ flat.T).abs().masked_fill(~counted(of), 0.0).amax(1)
-            for part, of in zip(flat.split(tile), item.split(tile), strict=True)
-        ]
-        row = torch.cat(found).argmax()
-        column = (flat @ flat[row]).abs().masked_fill(~counted(item[row][None])[0], 0.0).argmax()
-    return (flat[row] * flat[column]).sum().abs().clamp_min(torch.finfo(flat.dtype).eps)

@@ -1,14 +1,13 @@
 """The objectives as modules, for your own training loop."""
 
-from dataclasses import fields
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from curlnb.losses.batches import _far_from_unit, pairwise, positives, same_label_mask
-from curlnb.losses.checks import Number, is_known, require, upcast
+from curlnb.losses.batches import _views, pairwise, positives, same_label_mask
+from curlnb.losses.checks import Number, upcast
 from curlnb.losses.contrastive import contrastive_loss
 from curlnb.losses.estimate import Options
 from curlnb.losses.large import gathered, loss_against_all
@@ -26,13 +25,13 @@ class InfoNCE(nn.Module):
 
     temperature: a number, or a `torch.nn.Parameter`, which is then learnt with the model's.
     reduction: "mean", "sum" or "none".
-    normalize: bring the embeddings to unit length first; with False they have to be.
     gather: contrast with the embeddings of all processes of torch.distributed. Each returns the
         loss of its own anchors. If gradients are averaged over processes (DistributedDataParallel),
         reduction "mean" gives the gradient of one process with the whole batch, batch norm aside.
         ValueError if the processes' batches differ in size: use drop_last=True.
     tile: the number of anchors whose similarities are held at a time, None for all. With a number,
         memory grows linearly with the batch, and the backward pass recomputes the similarities.
+        Neither gather nor tile goes with weight_clip="rescale", which looks at a whole batch.
     options: those of `contrastive_loss`, as numbers or 0-dim tensors; with tau_plus this is
         `Debiased`, with beta `HardNegative`. ValueError for a setting out of range, TypeError for
         an unknown one. A batch of one item has no negatives and loss 0.
@@ -45,30 +44,23 @@ class InfoNCE(nn.Module):
         temperature: Number = 0.5,
         *,
         reduction: str = "mean",
-        normalize: bool = True,
         gather: bool = False,
         tile: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        known = [field.name for field in fields(Options)]
-        if unknown := sorted(options.keys() - set(known)):
-            known += ["reduction", "normalize", "gather", "tile"]
-            raise TypeError(
-                f"{type(self).__name__} has no setting {unknown[0]!r}, but {', '.join(known)}"
-            )
         Options(temperature, **options)  # checks them
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-        if not (tile is None or (isinstance(tile, int) and tile >= 1)):
-            raise ValueError(f"tile must be a number of anchors >= 1 or None, not {tile!r}")
-        self.reduction, self.normalize, self.gather, self.tile = reduction, normalize, gather, tile
+        if options.get("weight_clip") == "rescale" and (gather or tile):
+            raise ValueError("weight_clip='rescale' looks at a whole batch: no gather, no tile")
+        self.reduction, self.gather, self.tile = reduction, gather, tile
         self.option_names = ["temperature", *options]
         for name, value in (("temperature", temperature), *options.items()):
             setattr(self, name, value)
 
     def extra_repr(self) -> str:
-        shown = [*self.option_names, "reduction", "normalize", "gather", "tile"]
+        shown = [*self.option_names, "reduction", "gather", "tile"]
         values = {name: getattr(self, name) for name in shown}
         numbers = {k: x.tolist() if isinstance(x, Tensor) else x for k, x in values.items()}
         return ", ".join(f"{name}={value!r}" for name, value in numbers.items())
@@ -76,41 +68,29 @@ class InfoNCE(nn.Module):
     def forward(
         self, z1: Tensor, z2: Tensor, *more_views: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """The loss of a batch in v views [B, d], items in the same order: a 0-dim tensor, or with
-        reduction "none" one loss per anchor, [vB], view 1 first.
+        """The loss of a batch in v views [B, d], items in the same order, which are brought to unit
+        length: a 0-dim tensor, or with reduction "none" one loss per anchor, [vB], view 1 first.
 
         With more than two views, the v - 1 other views of an anchor estimate what its class adds to
         the negatives (`extra_pos`), and the next view is its positive. labels: [B] integers, which
         `Unbiased` needs and the others ignore.
         """
-        views = upcast(z1, z2, *more_views)
-        alike = all(z is not None and z.dim() == 2 and z.shape == z1.shape for z in views)
-        require(alike and len(z1) > 0, "views, all of one shape [B >= 1, d]", *views)
-        if self.normalize:
-            views = tuple(F.normalize(z, dim=1) for z in views)
-        right = labels is None or (
-            isinstance(labels, Tensor)
-            and labels.shape == z1.shape[:1]
-            and not labels.is_floating_point()
-        )
-        require(right, f"integer labels [{len(z1)}]", labels)
-        if self.by_labels and labels is None:
+        own = _views(*(F.normalize(z, dim=-1) for z in upcast(z1, z2, *more_views)))
+        if not self.by_labels:
+            labels = None
+        elif labels is None:
             raise ValueError(f"{type(self).__name__} needs labels=, the class of each item [B]")
-        labels = labels if self.by_labels else None
         options = {name: getattr(self, name) for name in self.option_names}
         if self.gather or self.tile:
-            own = torch.stack(views)
-            if is_known(own, _far_from_unit):
-                raise ValueError("vectors must be of unit length where normalize is False")
             every, first = gathered(own) if self.gather else (own, 0)
             if labels is not None and self.gather:
                 labels = gathered(labels[None, :, None])[0].flatten()
             with torch.autocast(own.device.type, enabled=False):
                 each = loss_against_all(own, every, first, labels=labels, tile=self.tile, **options)
         else:
-            pos, neg = pairwise(*views)
-            mask = None if labels is None else ~same_label_mask(labels, len(views))
-            plus = positives(*views) if len(views) > 2 else None
+            pos, neg = pairwise(*own)
+            mask = None if labels is None else ~same_label_mask(labels, len(own))
+            plus = positives(*own) if len(own) > 2 else None
             each = contrastive_loss(pos, neg, mask=mask, extra_pos=plus, **options)
         return each if self.reduction == "none" else getattr(each, self.reduction)()
 

@@ -31,8 +31,6 @@ SWITCHES = (
     "CURLNB_CUDA_GRAPHS",
     # 1: two steps on synthetic data of the real shapes, to see that the code runs
     "CURLNB_DRY",
-    # 1: an error of a command is shown with its traceback
-    "CURLNB_DEBUG",
     # 1: install a build of torch that has no committed digests (tools/bootstrap.py)
     "CURLNB_UNVERIFIED",
 )

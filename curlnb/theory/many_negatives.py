@@ -26,9 +26,6 @@ from curlnb.theory.finite_worlds import (
 )
 from curlnb.theory.vector_losses import check_negatives, expected_loss, multisets, vector_loss
 
-_MOST_CLASSES = 12
-
-
 # Collisions and tasks
 
 
@@ -128,15 +125,10 @@ def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDist
 
     Source: arora2019, Section 6.1, and Appendix B.2 (there D'). The chance that k draws cover
     exactly the set S comes from adding one draw at a time: no signs alternate, so no digits cancel.
-    ValueError for k < 1 and for fewer than 2 or more than 12 classes.
+    Time and memory grow as C 2^C. ValueError for k < 1.
     """
     check_negatives(k)
     classes = rho.shape[-1]
-    if not 2 <= classes <= _MOST_CLASSES:
-        raise ValueError(
-            f"this world has {classes} classes: tasks are enumerated over 2 to {_MOST_CLASSES} "
-            "classes, 2^C sets"
-        )
     sets = torch.arange(2**classes, device=rho.device)
     single = 2 ** torch.arange(classes, device=rho.device)
     members = _members(classes, rho.device)

@@ -74,13 +74,13 @@ def maximise(
     C = len(rho)
     weights, n = rho.double().numpy(), C * d
     anchor, other = np.nonzero(~np.eye(C, dtype=bool))
-    rows, classes = np.arange(len(anchor)), np.arange(C)
+    eye, each = np.eye(C), np.arange(C)
     # with `least` there is one radius, the first
     bounded = 0 * anchor if least else anchor
-    gradient = np.concatenate([np.zeros(n), np.where(classes == 0, -1.0, 0) if least else -weights])
+    cost = np.concatenate([np.zeros(n), -eye[0] if least else -weights])
 
     def radii(v: np.ndarray) -> np.ndarray:
-        return (2 - 2 * (v @ v.T - 3 * np.eye(C)).max(1)).clip(0)
+        return (2 - 2 * (v @ v.T - 3 * eye).max(1)).clip(0)
 
     def vectors(z: np.ndarray) -> np.ndarray:
         return z[:n].reshape(C, d)
@@ -89,23 +89,22 @@ def maximise(
         v = vectors(z)
         return 2 - 2 * (v[anchor] * v[other]).sum(1) - z[n:][bounded]
 
-    def slack_gradient(z: np.ndarray) -> np.ndarray:
-        v, by_v, by_r = vectors(z), np.zeros((len(anchor), C, d)), np.zeros((len(anchor), C))
-        by_v[rows, anchor], by_v[rows, other], by_r[rows, bounded] = (
-            -2 * v[other],
-            -2 * v[anchor],
-            -1,
-        )
-        return np.hstack([by_v.reshape(-1, n), by_r])
-
-    def norm_gradient(z: np.ndarray) -> np.ndarray:
-        by_v = np.zeros((C, C, d))
-        by_v[classes, classes] = 2 * vectors(z)
-        return np.hstack([by_v.reshape(C, n), np.zeros((C, C))])
+    def products(z: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The gradient by all vectors, [m, n], of the inner products of m pairs of them."""
+        v = vectors(z)[:, None]
+        return (eye[a, :, None] * v[b] + eye[b, :, None] * v[a]).reshape(-1, n)
 
     constraints = [
-        {"type": "ineq", "fun": slack, "jac": slack_gradient},
-        {"type": "eq", "fun": lambda z: (vectors(z) ** 2).sum(1) - 1, "jac": norm_gradient},
+        {
+            "type": "ineq",
+            "fun": slack,
+            "jac": lambda z: np.hstack([-2 * products(z, anchor, other), -eye[bounded]]),
+        },
+        {
+            "type": "eq",
+            "fun": lambda z: (vectors(z) ** 2).sum(1) - 1,
+            "jac": lambda z: np.hstack([products(z, each, each), 0 * eye]),
+        },
     ]
     best = (-math.inf, np.zeros((C, d)))
     for start in range(starts):
@@ -115,9 +114,9 @@ def maximise(
         begin = np.concatenate([v.ravel(), radii(v)])
         begin[n:] = begin[n:].min() if least else begin[n:]
         found = minimize(
-            lambda z: float(gradient @ z),
+            lambda z: float(cost @ z),
             begin,
-            jac=lambda z: gradient,
+            jac=lambda z: cost,
             constraints=constraints,
             method="SLSQP",
             options={"maxiter": 400, "ftol": 1e-13},

@@ -19,22 +19,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LabelledWorld:
-    """A finite world whose points have one label each. p: [P] probabilities > 0; labels: int [P].
-
-    ValueError if p is no distribution, or if all labels are the same.
+    """A finite world whose points have one label each. p: [P] probabilities > 0, of sum 1; labels:
+    int [P], of two classes at least.
     """
 
     p: Tensor
     labels: Tensor
-
-    def __post_init__(self) -> None:
-        if bool((self.p <= 0).any()) or abs(float(self.p.sum()) - 1) > 1e-6:
-            raise ValueError(
-                f"p must be > 0 and sum to 1, not to {float(self.p.sum()):g} with least value "
-                f"{float(self.p.min()):g}"
-            )
-        if bool((self.labels == self.labels[0]).all()):
-            raise ValueError("all points have one label: a negative needs another class")
 
     @property
     def same(self) -> Tensor:

@@ -31,6 +31,9 @@ def test_a_gain_is_treatment_minus_control_over_the_seeds_that_have_both():
     assert gain(RUNS, "linear", "hard", "SimCLR", dataset="stl10").empty
     sets = dict(dataset="cifar10"), dict(dataset="stl10")
     assert gain(RUNS, "linear", *sets, arm="SimCLR").to_dict() == {0: 10.0}
+    table = RUNS.assign(negatives=RUNS["arm"].map({"hard": 62}))
+    pair = dict(negatives=62), dict(negatives=None)
+    assert gain(table, "linear", *pair, dataset="cifar10").to_dict() == {0: 2, 1: 3}
 
 
 def test_a_selection_that_leaves_two_rows_of_a_seed_or_misspells_a_column_is_refused():

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from curlnb.companion import claims, formatting, ledger, notebook, notebooks
-from curlnb.companion.claims import Claim, paired, read_table
+from curlnb.companion.claims import Claim, read_table
 from curlnb.companion.formatting import MARKS, ClaimsTable, line
 from curlnb.companion.judgement import again, judged
 from curlnb.companion.ledger import Ledger, frame, read, record, records
@@ -485,40 +485,6 @@ def test_the_texts_of_a_row_have_all_that_a_page_shows():
     claim = theory(low=0.0, readings=("said of one", "said of all"))
     (row,) = ledger.records(frame([judged(claim, value=-0.5, note="a word")]))
     assert formatting.notes_text(row) == "a word; true if said of one; false if said of all"
-
-
-# --- pairs
-
-
-RUNS = pd.DataFrame(
-    [
-        dict(loss=loss, seed=seed, knn=40 + seed + 2 * (loss == "hard"))
-        for loss in ("biased", "hard")
-        for seed in (2, 0, 1)
-    ]
-)
-
-
-def test_pairs_are_matched_by_seed_whatever_the_order():
-    shuffled = RUNS.sample(frac=1, random_state=3)
-    difference = paired(shuffled, "knn", "loss", "hard", "biased")
-    assert difference.to_dict() == {0: 2, 1: 2, 2: 2}  # by position the seeds' levels would mix in
-    table = shuffled.assign(negatives=shuffled["loss"].map({"biased": None, "hard": 62}))
-    assert paired(table, "knn", "negatives", 62, None).to_list() == [2, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("runs", "says"),
-    [
-        (RUNS.drop(index=0), r"loss 'hard' and 'biased' have the seeds \[.*\] and \["),
-        (pd.concat([RUNS, RUNS.head(1)]), r"several rows of {'loss': 'biased'} have seed 2"),
-        (RUNS[RUNS["loss"] == "hard"], r"loss 'hard' and 'biased' have the seeds \[.*\] and \[\]"),
-        (RUNS.drop(columns="knn"), "no column 'knn'"),
-    ],
-)
-def test_lost_and_doubled_runs_are_errors(runs, says):
-    with refused(says):
-        paired(runs, "knn", "loss", "hard", "biased")
 
 
 # --- the file

@@ -3,7 +3,7 @@
 import pytest
 from formulas import refused
 
-from curlnb.__main__ import main
+from curlnb.__main__ import _named, main
 from curlnb.companion import notebooks
 from curlnb.data import datasets
 
@@ -52,3 +52,11 @@ def test_a_damaged_file_of_settings_is_named_before_data_is_fetched(checkout, ca
 def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
     assert main(["reproduce"]) == 2
     assert "no notebook at" in capfd.readouterr().err
+
+
+def test_changes_and_parameters_are_typed_alike():
+    words = ["lr=1e-3", "betas=[0, 1.5]", "dataset=cifar10", "compile=True"]
+    change = dict(lr=0.001, betas=[0, 1.5], dataset="cifar10", compile=True)
+    assert _named(words) == change
+    with refused("'epochs:' is no NAME=VALUE"):
+        _named(["epochs:", "12"])

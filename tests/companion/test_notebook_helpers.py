@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from formulas import refused
 
-from curlnb.companion import formatting, notebook, notebooks, plots, profiles
+from curlnb.companion import formatting, notebook, notebooks, plots
 from curlnb.companion.exercises import is_stub
 
 FILE = """
@@ -60,10 +60,9 @@ def test_settings_come_from_the_file_and_change_takes_their_place(page, monkeypa
     dry.require(epochs=[6])  # a dry run judges nothing
 
 
-def test_a_file_in_which_a_profile_lacks_a_setting_is_named(page):
-    page.write_text(FILE.replace('bn_groups = "None"\n', ""))
-    with refused("x.toml.*profile 'quick' lacks the setting 'bn_groups'"):
-        profiles.read(page)
+def test_all_profiles_of_a_page_have_the_same_settings():
+    for path in notebooks.find():
+        assert len({frozenset(each) for each in notebooks.settings_of(path).values()}) == 1, path
 
 
 def test_a_notebook_without_a_file_of_settings_is_left_out(page, capsys):
@@ -75,15 +74,6 @@ def test_a_notebook_without_a_file_of_settings_is_left_out(page, capsys):
         notebooks.with_profile([other], "gpu")
     with refused("y.toml"):
         notebook.settings("y", "gpu")
-
-
-def test_a_change_is_typed_as_yaml():
-    assert profiles.parse("") == {}
-    change = dict(epochs=12, betas=[0, 1.5], dataset="cifar10", compile=True)
-    assert profiles.parse("epochs: 12, betas: [0, 1.5], dataset: cifar10, compile: yes") == change
-    for text in ("epochs=12", "12", "epochs: ", "epochs: [1", "- a"):
-        with refused("is not of the form 'epochs: 12"):
-            profiles.parse(text)
 
 
 # --- exercises

@@ -23,7 +23,7 @@ from course_wrong_answers import TABULATED, wrong
 from formulas import refused
 from matplotlib.figure import Figure
 
-from curlnb.companion import formatting, ledger, notebook, notebooks, reference
+from curlnb.companion import formatting, ledger, notebook, notebooks
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
 
@@ -176,7 +176,7 @@ def dry_results(tmp_path_factory):
     return tmp_path_factory.mktemp("dry")
 
 
-COMMITS, _ = reference.present_commit()
+COMMITS = int(provenance.git("rev-list", "--count", "HEAD") or 0)
 
 
 def profile_of_this_commit(path):

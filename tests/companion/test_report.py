@@ -77,7 +77,7 @@ def results(tmp_path):
         folder,
         measured("chuang2020/fig4a", [x + 1 for x in GAIN]),
         measured("chuang2020/fig4b", GAIN, data="stl10"),
-        measured("chuang2020/lost", [-x for x in GAIN]),
+        measured("chuang2020/lost", [-x for x in GAIN], "quick, changed"),
         measured("chuang2020/open", [0.5, -0.4, 0.9, 0.1, 0.3]),
         measured("chuang2020/later", note="needs a GPU"),
         measured("arora2019/lemma4.3", exact="holds", value=0.99812, cases=2000),
@@ -101,9 +101,14 @@ def text_of(page):
     return " ".join(unescape(text).split())
 
 
-def written(folder, **options):
-    out = folder / "report.html"
-    return write_report(folder, folder.parent / "reference", out, **options).read_text()
+def written(folder):
+    """The page of a reproduction in a checkout of its own, with the notebooks of this one."""
+    root = folder.parent
+    (root.parent / "notebooks").symlink_to(runs_environment.home() / "notebooks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CURLNB_HOME", str(root.parent))
+        patch.setenv("CURLNB_RESULTS", str(root))
+        return write_report(folder, folder / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +128,14 @@ def test_page_shows_everything_and_needs_nothing_from_outside(page):
         "2,000 cases",
         "needs a GPU",
         "13 min",
-        "torch 2.13",
+        '{"torch": "2.13"}',
         "quick profile, on cifar10-mini",
         "the paper's data is private",
         "not judged yet",
         "done after 7 min",
     ):
         assert seen in text, seen
+    assert text.count("settings changed") == 1
     assert f'href="notebooks/{NOTEBOOK}.ipynb"' in page  # as executed; others as committed
     assert re.search(r'href="[./\w-]*/notebooks/0_start_here.ipynb"', page)
     assert not re.search(r'(?:src|href|url)\s*[=(]\s*["\']?(?:https?:)?//', page)
@@ -141,7 +147,6 @@ def test_kinds_and_scopes_are_counted_apart(page):
     assert "all 8 ✓ reproduced 2 ✗ contradicted 1 ? undecided 1 ✓ holds 1 – not run 3" in text
     own = "experiment paper's data, smaller training 1 – – – – experiment stand-in 1 1 1 – –"
     assert own in text
-    assert "chance alone makes at most 0.1 of them wrong on average" in text
 
 
 def test_it_stands_in_order(page):
@@ -217,20 +222,13 @@ def test_words_from_results_stay_words(tmp_path):
 
 
 def test_no_folder_at_all_shows_what_could_be_judged(tmp_path):
-    (tmp_path / "quick").mkdir()
-    text = text_of(written(tmp_path / "quick"))
+    folder = tmp_path / "results" / "quick"
+    folder.mkdir(parents=True)
+    text = text_of(written(folder))
     assert "No claim has been judged in this run yet" in text
     assert "This run left no provenance." in text
     assert "not executed yet" in text
-    assert "cannot be read" not in text
     assert "– not run 8" in text
-
-
-@pytest.mark.parametrize(("file", "content"), [("status.json", "{"), ("claims.csv", "id\n1\n")])
-def test_damaged_files_are_named_on_the_page(tmp_path, file, content):
-    folder = results(tmp_path)
-    (folder / file).write_text(content)
-    assert f"quick/{file} cannot be read: " in text_of(written(folder))
 
 
 def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path):
@@ -240,20 +238,6 @@ def test_a_readers_own_claims_have_a_part_of_their_own(tmp_path):
     text = text_of(written(folder))
     assert text.index("Claims of your own") < text.index("what mine/beta-3 says")
     assert "experiment stand-in 1 1 1 – –" in text  # they are not counted among the papers'
-
-
-def test_a_run_under_changed_settings_says_so_beside_the_evidence(tmp_path):
-    folder, reference = tmp_path / "results" / "quick", tmp_path / "reference"
-    recorded(
-        reference / "quick", measured("arora2019/lemma4.3", exact="holds", value=0.99, cases=2000)
-    )
-    recorded(
-        folder,
-        measured("arora2019/lemma4.3", exact="fails", value=1.2, cases=3, profile="quick, changed"),
-    )
-    text = text_of(write_report(folder, reference, folder / "report.html").read_text())
-    assert "3 cases settings changed" in text
-    assert "2,000 cases settings" not in text
 
 
 def test_the_terminal_has_the_counts_in_a_line(tmp_path):
@@ -332,9 +316,9 @@ def test_in_a_browser(tmp_path, monkeypatch):
     folder = results(tmp_path)
     reference = folder.parent / "reference"
     recorded(reference / "gpu", measured("chuang2020/fig4a", [20.0, 50.2, 30.0, 25.0, 41.3], "gpu"))
-    write_report(folder, reference, folder / "report.html")
+    written(folder)
     monkeypatch.setattr(claims, "table", lambda: COMMITTED)
-    write_report(None, runs_environment.reference_folder(), folder / "committed.html")
+    write_report(None, folder / "committed.html")
     found, said = look(folder, ["report.html"], READ, patience=300)
     assert said == []
     last = ("chuang2020/code", "chuang2020/never")

@@ -371,14 +371,10 @@ def test_words_that_mean_nothing_are_refused(capsys, words, said):
 
 def test_an_error_is_one_line_that_cannot_steer_a_terminal(capsys, monkeypatch):
     def fail(*_):
-        raise ArithmeticError("a\x1b[2J\nb")
+        raise ValueError("a\x1b[2J\nb")
 
     monkeypatch.setattr("curlnb.__main__.doctor", fail)
-    said = r"curlnb doctor: ArithmeticError: a\x1b[2J b (CURLNB_DEBUG=1 shows where)"
-    assert command(capsys, "doctor") == said
-    monkeypatch.setenv("CURLNB_DEBUG", "1")
-    assert main(["doctor"]) == 2
-    assert "Traceback" in capsys.readouterr().err
+    assert command(capsys, "doctor") == r"curlnb doctor: a\x1b[2J b"
 
 
 # --- the reference
@@ -498,66 +494,6 @@ def test_runs_are_added_that_are_of_the_present_code(promoted, monkeypatch):
     said = promoted("reference", "--add-runs")
     assert said == "1 runs added, 1 renewed, 1 left out (its code changed)\n"
     assert committed.read_text() == before
-
-
-def test_a_stale_reference_says_what_to_run(monkeypatch):
-    record = dict(experiment="images.simclr", parameters={}, seed=0, code="old", identity="x")
-    monkeypatch.setattr(reference, "records", lambda profile: [record])
-    assert reference.stale("quick")["images.simclr"].startswith(
-        "reference runs of images.simclr are stale: its code changed. Run `make reproduce reference`"
-    )
-
-
-def test_the_sample_rotates_and_reaches_every_experiment_within_ten_commits():
-    reached = [
-        {r["experiment"] for r in reference.sample("quick", count, str(count), seconds=0)}
-        for count in range(7, 17)
-    ]
-    assert set().union(*reached) == {record["experiment"] for record in reference.records("quick")}
-    assert all(reached)
-
-
-SAMPLE = reference.sample("quick", *reference.present_commit())
-
-
-@pytest.mark.parametrize(
-    "record", SAMPLE, ids=[f"{r['experiment']}-{r['identity']}" for r in SAMPLE]
-)
-def test_a_reference_run_computed_again_agrees(record):
-    assert reference.recompute(record) == []
-
-
-def test_every_metric_of_the_reference_has_a_stated_tolerance():
-    for record in reference.records("quick"):
-        for metric in record["metrics"]:
-            reference.tolerance(record["experiment"], metric)
-    with pytest.raises(
-        ValueError, match=r"images.simclr's metric 'lines' has no tolerance: add a row"
-    ):
-        reference.tolerance("images.simclr", "lines")
-
-
-KNN = reference.tolerance("images.simclr", "knn")
-LOSS = reference.tolerance("images.simclr", "loss")  # no share
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "within", "agree"),
-    [
-        (0.5, 0.5, None, True),
-        (0.5, 0.5 + 1e-12, None, False),
-        ([0.1], [0.1, 0.1], None, False),
-        (0.40, 0.43, KNN, True),
-        (0.40, 0.46, KNN, False),
-        (0.5, None, KNN, False),
-        ([0.1, 0.2], [0.1], KNN, False),
-        (0.01, 0.05, LOSS, False),
-    ],
-)
-def test_agreement_is_bit_for_bit_on_one_machine_and_within_the_metrics_tolerance_elsewhere(
-    old, new, within, agree
-):
-    assert reference.agree(old, new, within) == agree
 
 
 def test_a_branch_is_told_by_all_parameters_but_the_sizes_of_numbers():

@@ -236,9 +236,6 @@ class TestKnn:
         for k in (0, 200):
             with refused(rf"k must lie in 1\.\.10.*got {k}"):
                 knn(x, y, x, y, k=k)
-        for wrong in (torch.float32, torch.bool):
-            with refused(rf"labels must be integers, got {wrong}: take"):
-                knn(x, y.to(wrong), x, y, k=2)
         with refused(r"temperature must be positive.*got 0"):
             knn(x, y, x, y, k=2, temperature=0.0)
         with refused("labels must be numbered from 0, got -1"):
@@ -511,5 +508,5 @@ def test_arrays_are_refused_with_the_remedy():
         lambda: knn(x, y, x, y, k=2),
         lambda: mean_classifier(x, y, 2),
     ):
-        with refused(r"must be tensors, got ndarray.*torch\.as_tensor"):
+        with refused(r"must be tensors.*torch\.as_tensor"):
             call()

@@ -13,7 +13,7 @@ from formulas import generator, refused
 from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from curlnb.companion import notebook, reference
+from curlnb.companion import notebook
 from curlnb.data import control_frames
 from curlnb.experiments import control as experiments
 from curlnb.experiments.control_representation import explained_variance
@@ -258,12 +258,7 @@ def test_a_simulator_that_is_missing_or_cannot_draw_is_named_in_one_line(monkeyp
         control_frames.make("finger spin")
 
 
-def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_passed_over(
-    monkeypatch, tmp_path, capsys
-):
-    def compute(*_):
-        raise control_frames.Unavailable("no screen at all")
-
+def test_without_a_renderer_the_notebook_says_not_run(monkeypatch, tmp_path, capsys):
     page = environment.home() / "notebooks" / "2_dcl" / "5.4_table3_control.ipynb"
     cells = json.loads(page.read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -276,9 +271,6 @@ def test_without_a_renderer_the_notebook_says_not_run_and_reference_runs_are_pas
     assert capsys.readouterr().out.startswith("no screen at all\n")
     (file,) = tmp_path.rglob("claims.csv")
     assert "not run" in file.read_text()
-    monkeypatch.setattr(reference, "Store", lambda root: SimpleNamespace(run=compute))
-    record = {"experiment": "control.representation", "parameters": {}, "seed": 0}
-    assert reference.recompute(record) == []
 
 
 def test_an_unknown_task_is_named():

@@ -352,10 +352,6 @@ def test_wrong_arguments_raise_one_line_errors():
             lambda: empirical_pair_losses(f, torch.tensor([0, 2, 2, 0]), "hinge"),
             "class 1 has no sample",
         ),
-        (
-            lambda: generalization.generalization_bound(1.0, 10, 1.0, "hinge", delta=1.0),
-            "delta is 1.0",
-        ),
     ]
     for call, message in cases:
         with refused(message):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from formulas import doubles, generator, refused
+from formulas import doubles, generator
 
 from curlnb.theory import finite_worlds, generalization
 from curlnb.theory.finite_worlds import World, random_world
@@ -118,9 +118,3 @@ def test_an_assumed_prior_is_exact_where_it_is_true_and_is_the_biased_loss_at_0(
     assert ((error > 0) == (unequal.rho > 0.25)).all()
     low = generalization.negative_mean(collapsed, corners, tau_plus=0.9, floor=math.exp(-4))
     assert float(low.min()) == pytest.approx(-4)
-
-
-def test_bad_input_is_answered_in_one_line():
-    world, f = world_and_f()
-    with refused("K is 5: a task has from 2 to all 4 classes"):
-        mean_classifier_loss(world, f, 5)

@@ -265,7 +265,6 @@ def test_wrong_arguments_raise_one_line_errors():
     cases = [
         (lambda: theorem_b1(world, f, "squared", 2), "'squared'.*'hinge' or 'logistic'"),
         (lambda: theorem_b1(world, f, "hinge", 0), "k is 0"),
-        (lambda: task_distribution(torch.ones(13) / 13, 2), "13 classes"),
         (lambda: expected_block_loss(world, f, "hinge", 60), "b = 60 on 4 points"),
     ]
     for call, message in cases:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from formulas import generator, refused, unit
+from formulas import generator, unit
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
@@ -116,9 +116,3 @@ def test_no_family_of_distributions_beats_the_supremum():
     for _ in range(50):
         q = torch.rand(7, 7, generator=g, dtype=torch.float64) ** 4 * ~world.same
         assert game_loss(world, u, (q / q.sum(1, keepdim=True) * u.exp()).sum(1).log()) <= top
-
-
-def test_bad_input_is_named():
-    p = torch.full((3,), 1 / 3, dtype=torch.float64)
-    with refused("sum to 1"):
-        LabelledWorld(2 * p, torch.arange(3))
