@@ -114,7 +114,12 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    except (ValueError, OSError, RuntimeError) as error:  # these the package raises for a user
+    except (
+        ValueError,
+        OSError,
+        RuntimeError,
+        ImportError,
+    ) as error:  # these the package raises for a user
         print(f"curlnb {given.command}: {printable(error)}", file=sys.stderr)
         return 2
 

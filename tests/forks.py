@@ -157,7 +157,7 @@ def run(arguments, more=()):
     else:
         if "curlnb.companion.reproduce" in sys.modules:  # what it starts are forks, too
             sys.modules["curlnb.companion.reproduce"].PYTHON = [sys.executable, __file__, "-m"]
-        if name == "curlnb.companion.execute":  # its kernel is a fork, too
+        if name == "curlnb.companion.execute" and "TESTS_FORKS" in os.environ:  # its kernel, too
             kernels = os.path.dirname(os.environ["TESTS_FORKS"])
             os.environ |= {"JUPYTER_PATH": kernels, "JUPYTER_PREFER_ENV_PATH": "0"}
         sys.path.insert(0, os.getcwd())

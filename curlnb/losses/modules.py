@@ -52,6 +52,8 @@ class InfoNCE(nn.Module):
         Options(temperature, **options)  # checks them
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+        if tile is not None and tile < 1:
+            raise ValueError(f"tile must be 1 or more, not {tile!r}")
         if options.get("weight_clip") == "rescale" and (gather or tile):
             raise ValueError("weight_clip='rescale' looks at a whole batch: no gather, no tile")
         self.reduction, self.gather, self.tile = reduction, gather, tile

@@ -1,5 +1,7 @@
 """Notebooks that are broken are named in one line by the commands that read them."""
 
+import shlex
+
 import pytest
 from formulas import refused
 
@@ -55,7 +57,7 @@ def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
 
 
 def test_changes_and_parameters_are_typed_alike():
-    words = ["lr=1e-3", "betas=[0, 1.5]", "dataset=cifar10", "compile=True"]
+    words = shlex.split("lr=1e-3 betas=[0,1.5] dataset=cifar10 compile=True")
     change = dict(lr=0.001, betas=[0, 1.5], dataset="cifar10", compile=True)
     assert _named(words) == change
     with refused("'epochs:' is no NAME=VALUE"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, look
+from formulas import refused
 
 from curlnb.__main__ import main
 from curlnb.companion import claims, report, typeset
@@ -128,7 +129,7 @@ def test_page_shows_everything_and_needs_nothing_from_outside(page):
         "2,000 cases",
         "needs a GPU",
         "13 min",
-        '{"torch": "2.13"}',
+        "{'torch': '2.13'}",
         "quick profile, on cifar10-mini",
         "the paper's data is private",
         "not judged yet",
@@ -219,6 +220,15 @@ def test_words_from_results_stay_words(tmp_path):
     # claim, where, data, diagnostic, note, error and device, all of them as text
     assert text_of(page).count("alert('x')") == 7
     assert not re.search(r'(href|src)="(?!#|data:|[\w./%-]+")', page)
+
+
+def test_a_damaged_ledger_is_set_aside_and_a_damaged_status_is_named(tmp_path):
+    folder = results(tmp_path)
+    (folder / "claims.csv").write_text("id\n1\n")
+    written(folder)
+    (folder / "status.json").write_text("{")
+    with refused("status.json"):
+        write_report(folder, folder / "report.html")
 
 
 def test_no_folder_at_all_shows_what_could_be_judged(tmp_path):

@@ -380,6 +380,13 @@ def test_an_error_is_one_line_that_cannot_steer_a_terminal(capsys, monkeypatch):
 # --- the reference
 
 
+def test_a_stale_reference_says_what_to_run(monkeypatch):
+    record = dict(experiment="images.simclr", parameters={}, seed=0, code="old", identity="x")
+    monkeypatch.setattr(reference, "records", lambda profile: [record])
+    said = "reference runs of images.simclr are stale: its code changed. Run `make reproduce ref"
+    assert reference.stale("quick")["images.simclr"].startswith(said)
+
+
 def test_a_finished_reproduction_becomes_the_reference_and_no_edit_is_overwritten(promoted):
     assert len((promoted.reference / "runs" / "toy.regression.jsonl").read_text().splitlines()) == 2
     path = promoted.notebooks / "small.ipynb"

@@ -43,6 +43,26 @@ def tolerance(record, metric):
     return found[0]
 
 
+def near(old, now, within):
+    a, b = np.asarray(now, float), np.asarray(old, float)
+    allowed = within["absolute"] + within["relative"] * abs(b)
+    return a.shape == b.shape and bool(np.all(abs(a - b) <= allowed))
+
+
+@pytest.mark.parametrize(
+    ("old", "now", "metric"),
+    [(0.4, 0.46, "knn"), ([0.1, 0.2], [0.1], "knn"), (0.5, None, "knn"), (0.01, 0.05, "loss")],
+)
+def test_a_planted_difference_is_seen(old, now, metric):
+    assert not near(old, now, tolerance({"experiment": "images.simclr"}, metric))
+
+
+def test_the_sample_reaches_every_experiment_within_ten_commits():
+    reached = [{r["experiment"] for r in sample(n, str(n), seconds=0)} for n in range(7, 17)]
+    assert all(reached)
+    assert set().union(*reached) == {record["experiment"] for record in RECORDS}
+
+
 SAMPLE = sample(
     int(provenance.git("rev-list", "--count", "HEAD") or 0), provenance.git("rev-parse", "HEAD")
 )
@@ -57,14 +77,10 @@ def test_a_reference_run_computed_again_agrees(record, tmp_path):
     except control_frames.Unavailable as why:  # its notebook is passed over, too
         pytest.skip(str(why))
     for metric, old in record["metrics"].items():
-        now, within = new["metrics"].get(metric), tolerance(record, metric)
-        if now == old:
-            continue
-        assert record["machine"] != new["machine"], (metric, now, old)
-        a, b = np.asarray(now, float), np.asarray(old, float)
-        assert a.shape == b.shape, (metric, now, old)
-        near = abs(a - b) <= within["absolute"] + within["relative"] * abs(b)
-        assert np.all(near), (metric, now, old)
+        now = new["metrics"].get(metric)
+        if now != old:
+            assert record["machine"] != new["machine"], (metric, now, old)
+            assert near(old, now, tolerance(record, metric)), (metric, now, old)
 
 
 def test_every_metric_of_the_reference_has_a_stated_tolerance():

@@ -33,7 +33,7 @@ def test_a_folder_with_train_and_test(tmp_path):
     for split, count in (("train", 5), ("val", 2)):
         for name in ("oak", "ash"):
             pictures(folder / split / name, count)
-            for left in ("Thumbs.db", ".DS_Store"):
+            for left in ("Thumbs.db", "._1.png"):
                 (folder / split / name / left).write_text("left by a file manager")
     (folder / "README.txt").write_text("files beside the folders do not count")
     mine = from_folder(folder)
@@ -167,6 +167,8 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change, words):
 @pytest.mark.parametrize(
     ("folders", "damage", "words"),
     [
+        ("Train/a Train/b Test/a Test/b", "", r"flat holds Test, Train: expected train and one of"),
+        ("test/a test/b val/a val/b", "", r"flat holds test, val: expected train and one of"),
         ("a b", "size", r"b/000\.png is 8 x 8 pixels, the first is 6 x 4: all must be alike"),
         ("a b", "text", r"b/000\.png is no readable picture .*: replace or remove it"),
         ("a b", "cut", r"b/000\.png is no readable picture"),
@@ -179,7 +181,7 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change, words):
         (
             "train/a train/b test/a test/b val/a",
             "",
-            r"flat holds train, test, val: expected train and one of test or val, no more",
+            r"flat holds test, train, val: expected train and one of test or val",
         ),
     ],
 )

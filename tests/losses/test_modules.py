@@ -120,6 +120,7 @@ def test_a_temperature_learns_with_the_model(tile):
         (lambda: Unbiased()(*raw()), r"Unbiased needs labels=, the class of each item \[B\]"),
         (lambda: Unbiased()(*raw(), labels=LABELS[:3]), r"mask bool \[16, 14\].*\(6, 4\)"),
         (lambda: HardNegative(tile=3, weight_clip="rescale"), "whole batch: no gather, no tile"),
+        (lambda: InfoNCE(tile=0), "tile must be 1 or more, not 0"),
         (lambda: InfoNCE()(raw()[0], raw(size=7)[0]), r"all of one shape \[B >= 1, d\]"),
         (lambda: InfoNCE(tile=3)(*torch.ones(2, 0, 4)), r"one shape \[B >= 1, d\], not .*\(0, 4\)"),
     ],
@@ -127,6 +128,8 @@ def test_a_temperature_learns_with_the_model(tile):
 def test_wrong_settings_are_named_in_one_line(call, says):
     with refused(says):
         call()
+    with pytest.raises(TypeError, match="gather_distributed"):
+        InfoNCE(gather_distributed=True)
 
 
 # ---- several processes ---------------------------------------------------------------------------
