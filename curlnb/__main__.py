@@ -114,12 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    except (
-        ValueError,
-        OSError,
-        RuntimeError,
-        ImportError,
-    ) as error:  # these the package raises for a user
+    # what the package raises for a user; anything else is its own fault, shown with its traceback
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"curlnb {given.command}: {printable(error)}", file=sys.stderr)
         return 2
 

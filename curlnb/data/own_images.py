@@ -101,8 +101,8 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     which a fifth of each class, drawn with a fixed seed, becomes the test set.
 
     All pictures must have one size, turned as their EXIF orientation says. They are read as RGB, or
-    with one channel if all are grey. Hidden files and those without the ending of a picture
-    are skipped. name: by default the folder's own. DataError, in one line that names the file or
+    with one channel if all are grey. Hidden files and those without the ending of a picture are
+    skipped. name: by default the folder's own. DataError, in one line that names the file or
     folder, for a picture that can't be read, has more than 8 bits a channel or another size than
     the first, for a class without a picture, and for train/ without one of test/ or val/.
     """
@@ -111,11 +111,11 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     folder = Path(path).expanduser()
     title = name or folder.resolve().name
     inside = [own.name for own in folder.iterdir() if own.is_dir()] if folder.is_dir() else []
-    parts = sorted({*inside}.intersection(("train", "test", "val")), key="train".__ne__)
     splits = sorted(name for name in inside if name.lower() in SPLITS)
-    if splits and (splits != sorted(parts) or len(parts) != 2 or parts[0] != "train"):
+    if splits not in ([], ["test", "train"], ["train", "val"]):
         found = ", ".join(splits)
         raise DataError(f"{folder} holds {found}: expected train and one of test or val")
+    parts = sorted(splits, key="train".__ne__) or ["."]
     endings = {end for end, kind in Image.registered_extensions().items() if kind in FORMATS}
 
     def counts(file: str) -> bool:
@@ -123,7 +123,7 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
 
     how: dict[str, Any] = dict(loader=_picture, is_valid_file=counts)
     try:
-        sets = [ImageFolder(folder / part, **how) for part in parts or [""]]
+        sets = [ImageFolder(folder / part, **how) for part in parts]
     except OSError as error:  # no such folder, none in it, or one without a picture
         raise DataError(f"{error}: give train/<class>/* and test/<class>/*, or <class>/*") from None
     pictures = [picture for each in sets for picture, _ in each]
