@@ -26,7 +26,8 @@ def rows(network, epochs):
 
 
 @pytest.mark.parametrize(
-    ("network", "epochs", "table"), [("small", "60", "long"), ("resnet9", "20", "larger")]
+    ("network", "epochs", "table"),
+    [("small", "60", "long"), ("resnet9", "20", "larger"), ("ResNet-18", "20", "resnet18")],
 )
 def test_means_and_paired_intervals_are_those_of_the_seeds(network, epochs, table):
     found = rows(network, epochs)
