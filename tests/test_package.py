@@ -204,12 +204,6 @@ def test_each_folder_says_what_its_modules_import():
     for path in (HOME / "curlnb").glob("*/*.py"):
         wanted.setdefault(path.parent.name, set()).update(imports_of(path)[0])
     assert folders_needs() == wanted
-    assert {name for name, modules in wanted.items() if not modules} == {
-        "losses",
-        "models",
-        "evaluation",
-        "experiments",
-    }
 
 
 def test_what_is_imported_comes_with_an_extra_and_what_a_folder_needs_with_that_of_notebooks():
@@ -286,11 +280,6 @@ def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, inst
     assert (status, err) == (0, "")
     assert f"results     {cwd / 'results'}" in out
     for line in ("data", "reproduce", "report", "reference", "reference --restamp"):
-        if (
-            line == "report" and said[line][0] == 0
-        ):  # of the reference's ledger, which the wheel carries
-            assert re.fullmatch(r"Report: .*\n", said[line][1])
-            continue
         needs = f"curlnb {line.split()[0]}: `curlnb {line.split()[0]}` needs a checkout of this project, and this is a package alone: "
         assert said[line] == [2, "", needs + "set CURLNB_HOME to one, or start this in it\n"]
     status, out, err = said[RUN]

@@ -51,11 +51,6 @@ def test_a_damaged_file_of_settings_is_named_before_data_is_fetched(checkout, ca
     assert "1_bad.toml: " in line
 
 
-def test_a_checkout_without_notebooks_is_an_error(checkout, capfd):
-    assert main(["reproduce"]) == 2
-    assert "no notebook at" in capfd.readouterr().err
-
-
 def test_changes_and_parameters_are_typed_alike():
     words = shlex.split("lr=1e-3 betas=[0,1.5] dataset=cifar10 compile=True")
     change = dict(lr=0.001, betas=[0, 1.5], dataset="cifar10", compile=True)

@@ -6,7 +6,6 @@ import pytest
 
 from curlnb.companion.claims import table
 from curlnb.companion.external import external, marks
-from curlnb.companion.ledger import best
 
 ROWS = external()
 
@@ -36,10 +35,3 @@ def test_gains_are_treatment_minus_control_in_the_direction_of_the_claim():
     assert hurt["Nozawa and Sato 2021, CIFAR-10: N = 511, linear"] == pytest.approx(5.64)
     assert marks("curlnb/speed-90") == {}  # without a control there is no gain to draw
     assert marks("robinson2021/eq2") == {}
-
-
-def test_it_enters_no_verdict_and_a_caller_cannot_change_it():
-    rows = external("chuang2020/fig4a-debiased")
-    rows["value"] = 0.0
-    assert marks("chuang2020/fig4a-debiased")
-    assert best("chuang2020/fig4a-debiased")["n"] == 8

@@ -46,9 +46,6 @@ def outputs_of(cells):
     return [output for cell in cells for output in cell.get("outputs", [])]
 
 
-LESSONS = [path for path in NOTEBOOKS if cells_of(path, "code", "exercise")]
-
-
 @every_notebook
 class TestForm:
     def test_parameters_cell_holds_profile_and_seed_and_nothing_more(self, path):
@@ -97,12 +94,7 @@ class TestForm:
         assert not re.search(r"(pypi|npmjs|debian|anaconda|hosted)\.\w+", text)
 
 
-def test_what_was_made_a_lesson_stays_one():
-    names = {notebooks.name_of(path) for path in LESSONS}
-    assert names >= {name for name in NAMES if name.startswith(("0", "1_curl/"))}
-
-
-@pytest.mark.parametrize("path", LESSONS, ids=notebooks.name_of)
+@every_notebook
 class TestLesson:
     """A notebook to learn from is mostly prose, in steps that one can take, and ends with exercises
     that check themselves.
@@ -390,9 +382,3 @@ def test_reading_order_is_the_papers_own():
     assert (first, second, last) == ("0_start_here", "0.1_from_scratch", "6_speed")
     hcl = [name for name in map(notebooks.name_of, NOTEBOOKS) if name.startswith("3_hcl")]
     assert hcl[-2:] == ["3_hcl/6.3_figure11_speed", "3_hcl/C.1_figure6_moco"]
-
-
-def test_every_notebook_of_the_readme_exists():
-    text = (environment.home() / "README.md").read_text()
-    for name in re.findall(r"\((notebooks/[^)#]+\.ipynb)\)", text):
-        assert (environment.home() / name).exists(), name

@@ -20,7 +20,7 @@ import toy
 from filelock import FileLock
 
 from curlnb.__main__ import main
-from curlnb.companion import ledger, notebooks, promote, reference, reproduce, restamp
+from curlnb.companion import ledger, promote, reference, reproduce, restamp
 from curlnb.companion.notebook import STYLE
 from curlnb.runs import environment, files
 from curlnb.runs.store import Store
@@ -348,20 +348,11 @@ def command(capsys, *arguments):
     return line
 
 
-def test_notebooks_without_the_profile_are_left_out_and_none_at_all_is_refused(capsys):
-    paths = notebooks.find()
-    assert notebooks.with_profile(paths, "quick") == paths
-    kept = notebooks.with_profile(paths, "night")
-    said = f"{len(kept)} of {len(paths)} notebooks have settings for night"
-    assert said in capsys.readouterr().out
-    said = command(capsys, "reproduce", "--profile=night", "notebooks/0_start_here.ipynb")
-    assert "none of 0_start_here has settings for the profile night" in said
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["docs"], "no notebook at 'docs': give files or folders below"),
+        (["--profile=night", "notebooks/0_start_here.ipynb"], "none of 0_start_here has settings"),
         (["--jobs=0"], "argument -j/--jobs: invalid whole_number value: '0'; `curlnb reproduce --"),
     ],
 )

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 from archives import zipped
-from formulas import refused
 
 from curlnb.companion.published import published
 from curlnb.data import catalogue, graphs, verified
 from curlnb.data.contents import Raw, read_tables, undirected
-from curlnb.data.datasets import DataError
 from curlnb.runs import environment
 
 TU = {
@@ -95,16 +93,3 @@ def test_a_large_degree_is_standardised():
     x = graphs.features(Raw(star, batch, batch[:1], None))
     assert x.shape == (1201, 1)
     assert abs(float(x.mean())) < 1e-4
-
-
-def test_absent_and_unknown_sets_say_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("CURLNB_DATA", str(tmp_path))
-    with refused(
-        r"DD \(all\) is not on this machine: no digest of its archive is published: "
-        "download https://.*/DD.zip yourself, then run `make data FROM=",
-        DataError,
-    ):
-        graphs.load("DD")
-    told = r"unknown set of graphs 'MUTAGS': there are MUTAG, PTC_MR"
-    with refused(told, DataError):
-        graphs.load("MUTAGS")

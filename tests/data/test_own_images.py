@@ -1,6 +1,5 @@
 """Your own data set behaves like the others, and what cannot be one is refused in one line."""
 
-import pickle
 from zlib import crc32
 
 import cloudpickle
@@ -121,9 +120,9 @@ def test_names_and_numbers_point_into_given_classes():
 
 def test_it_is_pickled_whole_and_divides_like_other_sets():
     mine = from_arrays(*arrays(60), *arrays(6), name="mine")
-    for again in (pickle.loads(pickle.dumps(mine)), cloudpickle.loads(cloudpickle.dumps(mine))):
-        assert isinstance(again, OwnImages)
-        assert again.digest == mine.digest
+    again = cloudpickle.loads(cloudpickle.dumps(mine))
+    assert isinstance(again, OwnImages)
+    assert again.digest == mine.digest
     fit, validation = datasets.holdout(mine.split("train"), 0.2, seed=0)
     assert (len(fit), len(validation)) == (48, 12)
     assert mine.split("train/long-tail").labels.bincount().tolist() == [20, 6, 2]
@@ -168,10 +167,8 @@ def test_arrays_that_do_not_fit_are_refused_in_one_line(change, words):
     ("folders", "damage", "words"),
     [
         ("Train/a Train/b Test/a Test/b", "", r"flat holds Test, Train: expected train and one of"),
-        ("test/a test/b val/a val/b", "", r"flat holds test, val: expected train and one of"),
         ("a b", "size", r"b/000\.png is 8 x 8 pixels, the first is 6 x 4: all must be alike"),
-        ("a b", "text", r"b/000\.png is no readable picture .*: replace or remove it"),
-        ("a b", "cut", r"b/000\.png is no readable picture"),
+        ("a b", "cut", r"b/000\.png is no readable picture .*: replace or remove it"),
         ("a b", "deep", r"b/000\.png is no readable picture .*more than 8 bits"),
         ("a b", "one", r"class 1 of flat has one sample only"),
         ("a b", "bare", r"no valid file for the classes c\."),
@@ -191,8 +188,6 @@ def test_folders_that_do_not_fit_are_refused_in_one_line(tmp_path, folders, dama
     first, second = (tmp_path / "flat" / "b" / f"00{number}.png" for number in (0, 1))
     if damage == "size":
         Image.new("RGB", (8, 8)).save(first)
-    elif damage == "text":
-        first.write_text("no picture")
     elif damage == "cut":
         first.write_bytes(first.read_bytes()[:60])
     elif damage == "deep":

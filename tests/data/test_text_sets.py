@@ -65,9 +65,6 @@ def test_absent_sets_say_what_to_do(tmp_path, monkeypatch):
     told = r"imdb \(train\) is not on .*: fetch it \(\d+ MB\) with .*datasets.fetch\('imdb'\)"
     with refused(told, DataError):
         datasets.load_text("imdb", "train")
-    told = "it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run `make data"
-    with refused(told, DataError):
-        datasets.load_text("MPQA", "train")
 
 
 def test_dry_runs_have_every_sets_form_without_its_data(tmp_path, monkeypatch):

@@ -57,12 +57,11 @@ def test_the_stem_keeps_the_resolution():
     assert sizes == [32, 4]
 
 
-def test_cnn_and_head_together_have_the_size_the_quick_profile_counts_on():
+def test_the_head_has_two_layers_and_their_size():
     head = projection_head(128)
     assert [type(layer) for layer in head] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
     assert sum(p.numel() for p in head.parameters()) == 128 * 512 + 2 * 512 + 512 * 128 + 128
     assert head(noise(4, 128)).shape == (4, 128)
-    assert sum(p.numel() for p in [*encoder("cnn")[0].parameters(), *head.parameters()]) < 300_000
 
 
 def test_resnet9_has_nine_convolutions_and_blocks_that_add_to_what_they_are_given():

@@ -9,7 +9,6 @@ import shutil
 import site
 import symtable
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -107,13 +106,11 @@ def test_a_moved_and_a_renamed_function_leave_every_key_as_it_was(package, befor
     assert digests(package) == before
 
 
-def test_words_do_not_count_and_a_constant_does(package, before):
+def test_words_do_not_count(package, before):
     path = package / "losses" / "estimate.py"
     assert rewrite(package, r'^    """(?=\w)', '    """In other words: ')
     path.write_text(path.read_text() + "\n\ndef unused(x):  # a comment\n    return x\n")
     assert digests(package) == before
-    assert rewrite(package, "-1e20", "-1e19") == 1
-    assert digests(package)[0] != before[0]
 
 
 SCOPES = """
@@ -399,11 +396,6 @@ def test_a_value_that_holds_itself_is_followed_once():
     around: list = []
     around.append(around)
     assert follow(around, "around") == follow(around, "around")
-
-
-def test_a_lock_is_refused():
-    with pytest.raises(IdentityError, match=r"lock is a _thread.lock, which cannot be followed"):
-        follow(threading.Lock(), "lock")
 
 
 def test_what_lies_in_any_of_pythons_folders_of_packages_is_installed(tmp_path, monkeypatch):

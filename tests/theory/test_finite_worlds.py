@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from curlnb.losses import curl_loss
 from curlnb.theory import finite_worlds, generalization
 from curlnb.theory.finite_worlds import (
     KINDS,
@@ -100,19 +99,6 @@ def test_data_is_a_world_whose_points_are_the_samples(kind):
     single = empirical_pair_losses(features.float(), labels, kind)
     # float32 losses, float64 sums
     assert_close(single.unsupervised, expected.unsupervised, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_is_the_one_that_trains(kind):
-    """At k = 1 the theory's loss of a difference is `losses.curl_loss`."""
-    anchor, positive, negative = normal(3, 50, 4, seed=40).float()
-    trained = curl_loss(anchor, positive, negative.unsqueeze(1), kind)
-    assert_close(
-        finite_worlds.loss((anchor * (positive - negative)).sum(-1), kind),
-        trained,
-        rtol=1e-5,
-        atol=1e-5,
-    )
 
 
 # What the paper states
