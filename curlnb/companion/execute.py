@@ -43,6 +43,7 @@ def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None
             language="python",
             progress_bar=False,
             coalesce_streams=True,  # a line of two messages is one output
+            start_timeout=600,  # seconds, for a kernel on a machine that is busy
             cwd=path.parent,
         )
         code = (cell for cell in book.cells if cell.cell_type == "code" and cell.source.strip())

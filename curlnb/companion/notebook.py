@@ -62,9 +62,9 @@ class Settings:
 
     def of(self, dataset: str) -> "Settings":
         """The settings of a data set: those of its entry in `datasets` before the profile's, and
-        its name as `dataset`.
+        its name as `dataset` where the entry says no other.
         """
-        own = self.values | self.values["datasets"][dataset] | {"dataset": dataset}
+        own = self.values | {"dataset": dataset} | self.values["datasets"][dataset]
         found = object.__new__(Settings)
         found.__dict__ |= self.__dict__ | {"values": own}
         return found
