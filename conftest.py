@@ -46,11 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # one of the workers, too: it inherits the variables
         import forks
 
-        from curlnb.runs.devices import keep_memory
-
         forks.fork_pools()
-
-        keep_memory()  # for the runs that tests compute in this process
         return
     folder = Path(tempfile.mkdtemp())
     kernel = {

@@ -28,6 +28,7 @@ def test_a_snippet_runs(task, tmp_path, monkeypatch):
         "CURLNB_RESULTS": str(tmp_path / "results"),
         "MPLBACKEND": "agg",
         "CURLNB_DEVICE": "cpu",
+        "CURLNB_WORKERS": "0",
     }
     (tmp_path / "data").symlink_to(environment.home() / "data")
     (tmp_path / "notebooks").mkdir()

@@ -1,5 +1,5 @@
-"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what
-a wheel carries and its commands do.
+"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what a
+wheel says where there is no checkout.
 """
 
 import ast
@@ -18,7 +18,6 @@ import yaml
 from packaging.requirements import Requirement
 
 import curlnb
-from curlnb.data import datasets
 from curlnb.runs import environment
 
 HOME = environment.home()
@@ -59,15 +58,11 @@ def installed(tmp_path_factory):
     source, wheels, target = (
         tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target")
     )
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(HOME / name, source)
     shutil.copytree(
         HOME / "curlnb", source / "curlnb", ignore=shutil.ignore_patterns("__pycache__")
     )
-    for pattern in carried():
-        for path in HOME.glob(pattern):
-            (source / path.relative_to(HOME)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, source / path.relative_to(HOME))
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
     line = [sys.executable, "-c", build, str(wheels)]
     subprocess.run(line, cwd=source, check=True, capture_output=True)
@@ -75,17 +70,6 @@ def installed(tmp_path_factory):
     assert wheel.stat().st_size < 1_000_000
     shutil.unpack_archive(wheel, target, "zip")  # pure Python: nothing more is installed
     return target
-
-
-def carried():
-    """The patterns in setup.py."""
-    tree = ast.parse((HOME / "setup.py").read_text())
-    (value,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CARRIED"
-    )
-    return ast.literal_eval(value)
 
 
 @pytest.fixture(scope="module")
@@ -224,103 +208,24 @@ def test_what_is_imported_comes_with_an_extra_and_what_a_folder_needs_with_that_
             )
 
 
-IN_A_WHEEL = """
-import contextlib, io, json, os
-import curlnb
-from curlnb.__main__ import main
-from curlnb.companion import published, claims
-from curlnb.data import datasets
-from curlnb.runs import environment
-said = {}
-for words in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = main(words)
-        except SystemExit as end:
-            status = end.code
-    said[" ".join(words)] = [status, out.getvalue(), err.getvalue()]
-places = [curlnb.__file__, str(environment.results_folder()), os.environ.get("CURLNB_DATA", "")]
-print(json.dumps([places, list(datasets.names()), len(claims.table()), said]))
-"""
-RUN = "run images.simclr epochs=1 dataset=cifar10-mini"
-COMMANDS = (
-    "doctor",
-    "data",
-    "reproduce",
-    "report",
-    "reference",
-    "reference --restamp",
-    RUN,
-    "--version",
-)
+MAIN = "from curlnb.__main__ import main\nsys.exit(main({}))"
 
 
-@pytest.fixture(scope="module")
-def from_a_wheel(installed, tmp_path_factory):
-    """What every command says where there is a wheel and no checkout."""
-    cwd = tmp_path_factory.mktemp("elsewhere")
-    words = [line.split() for line in COMMANDS]
-    done = run(IN_A_WHEEL.replace("sys.argv[1]", repr(json.dumps(words))), installed, cwd)
-    assert done.returncode == 0, done.stderr
-    return *json.loads(done.stdout), cwd
-
-
-def test_every_command_of_a_wheel_works_or_says_what_it_needs(from_a_wheel, installed):
-    places, names, rows, said, cwd = from_a_wheel
-    assert places == [
-        str(installed / "curlnb" / "__init__.py"),
-        str(cwd / "results"),
-        str(cwd / ".cache" / "curlnb"),
-    ]
-    assert names == list(datasets.names())
-    assert rows > 200
-    assert said["--version"] == [0, f"curlnb {curlnb.__version__}\n", ""]
-    status, out, err = said["doctor"]
-    assert (status, err) == (0, "")
-    assert f"results     {cwd / 'results'}" in out
-    for line in ("data", "reproduce", "report", "reference", "reference --restamp"):
-        needs = f"curlnb {line.split()[0]}: `curlnb {line.split()[0]}` needs a checkout of this project, and this is a package alone: "
-        assert said[line] == [2, "", needs + "set CURLNB_HOME to one, or start this in it\n"]
-    status, out, err = said[RUN]
-    assert (status, out) == (2, "")
-    assert re.fullmatch(
-        r"curlnb run: cifar10-mini .*it comes with a checkout, not with the package: .*\n",
-        err,
-    )
-
-
-def test_nothing_is_written_into_an_installed_package(from_a_wheel, installed):
-    left = [
-        path
-        for path in (installed / "curlnb").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    ]
-    record = next(installed.glob("*.dist-info")) / "RECORD"
-    assert {path.relative_to(installed).as_posix() for path in left} <= {
-        line.split(",")[0] for line in record.read_text().splitlines()
-    }
+def test_a_wheel_without_a_checkout_says_what_it_needs(installed, tmp_path):
+    set_home = "set CURLNB_HOME to "
+    for words, said in (
+        (["reproduce"], f"`curlnb reproduce` needs a checkout of this project, .*: {set_home}"),
+        (["run", "images.simclr", "epochs=1"], f"data/catalogue.json is missing: {set_home}"),
+    ):
+        done = run(MAIN.format(words), installed, tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(rf"curlnb {words[0]}: {said}.*\n", done.stderr), done.stderr
 
 
 def test_a_wheel_finds_the_checkout_around_it(installed):
-    code = (
-        "from curlnb.runs import environment\nprint(environment.home(), environment.in_checkout())"
-    )
+    code = "from curlnb.runs import environment\nprint(environment.checkout('this'))"
     done = run(code, installed, HOME / "notebooks" / "1_curl")
-    assert done.stdout == f"{HOME} True\n"
-
-
-def test_what_a_wheel_carries_is_what_is_read(installed):
-    for pattern in carried():
-        found = list(HOME.glob(pattern))
-        assert found, pattern
-        for path in found:
-            assert (
-                installed / "curlnb" / "carried" / path.relative_to(HOME)
-            ).read_bytes() == path.read_bytes()
-    assert not (HOME / "curlnb" / "carried").exists(), (
-        "a checkout would read it instead of its own data"
-    )
+    assert done.stdout == f"{HOME}\n", done.stderr
 
 
 def test_the_version_is_said_once_and_told_everywhere():

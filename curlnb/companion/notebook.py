@@ -18,7 +18,7 @@ from curlnb.companion.exercises import check as check
 from curlnb.companion.exercises import grade as grade
 from curlnb.data import datasets
 from curlnb.runs import environment, provenance
-from curlnb.runs.devices import check_environment, keep_memory
+from curlnb.runs.devices import check_environment
 from curlnb.runs.experiment import Experiment, parameters_of
 from curlnb.runs.files import write_atomically
 from curlnb.runs.store import Store, default_store
@@ -120,7 +120,6 @@ def settings(notebook: str, profile: str, change: Mapping[str, Any] = {}) -> Set
     that it does not have, with the names that there are.
     """
     check_environment()
-    keep_memory()
     known, dry = profiles.read(environment.home() / "notebooks" / f"{notebook}.toml")
     if profile not in known:
         raise ValueError(f"profile {profile!r} is unknown here; use one of {', '.join(known)}")

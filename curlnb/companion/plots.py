@@ -2,7 +2,7 @@
 their gap.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from curlnb.companion.statistics import t_interval
 
@@ -71,21 +70,23 @@ def paired_gains(
         ends = [[mean - low], [high - mean]]
         axis.errorbar([mean], [at], xerr=ends, fmt="o", color=of_arm, capsize=4, markersize=7)
         if label in published:
-            axis.plot(published[label], at, linestyle="none", **PUBLISHED)
-        values = [*independent.get(label, {}).values()]
-        axis.plot(values, [at] * len(values), linestyle="none", **INDEPENDENT)
+            axis.plot(published[label], at, linestyle="none", label="the paper", **PUBLISHED)
+        for x in independent.get(label, {}).values():
+            axis.plot(x, at, linestyle="none", label="independent re-runs", **INDEPENDENT)
     axis.axvline(0, color=QUIET, linewidth=1)
     axis.set_yticks(range(len(gains)), list(gains))
     axis.set(ylim=(len(gains) - 0.5, -0.5), xlabel=f"treatment minus control ({unit})")
     axis.grid(axis="y", visible=False)
-    marks = [Line2D([], [], linestyle="none", marker="o", color=QUIET, label="here, 95% interval")]
-    if published:
-        marks.append(Line2D([], [], linestyle="none", label="the paper", **PUBLISHED))
-    if any(independent.values()):
-        marks.append(Line2D([], [], linestyle="none", label="independent re-runs", **INDEPENDENT))
+    axis.plot([], [], "o", color=QUIET, label="here, 95% interval")
+    _legend(axis, [axis], loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def _legend(place: Axes | Figure, axes: Iterable[Axes], **where: Any) -> None:
+    """One legend of all marks in some axes, where there are several."""
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    marks = {name: mark for mark, name in reversed(pairs)}
     if len(marks) > 1:
-        place: dict[str, Any] = dict(loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        axis.legend(handles=marks, frameon=False, ncols=len(marks), **place)
+        place.legend(marks.values(), marks, frameon=False, ncols=len(marks), **where)
 
 
 def gain_panels(
@@ -105,7 +106,6 @@ def gain_panels(
     """
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, **layout)
     rows = max(map(len, panels.values()))  # of equal height in all panels
-    legend: dict[str, Any] = {}
     for axis, (title, gains) in zip(axes[0], panels.items(), strict=True):
         stars, bars = published.get(title, {}), independent.get(title, {})
         paired_gains(axis, gains, published=stars, independent=bars)
@@ -117,12 +117,9 @@ def gain_panels(
         axis.set_title(title, fontsize=11)
         axis.set(xlabel="points", ylim=(rows - 0.5, -0.6))
         axis.margins(x=0.08)
-        if shown := axis.get_legend():
-            legend |= {str(mark.get_label()): mark for mark in shown.legend_handles if mark}
-            shown.remove()
-    if legend:
-        place: dict[str, Any] = dict(loc="outside upper center", frameon=False)
-        figure.legend(handles=[*legend.values()], ncols=len(legend), **place)
+        if legend := axis.get_legend():
+            legend.remove()
+    _legend(figure, axes[0], loc="outside upper center")
     return figure
 
 

@@ -1,7 +1,6 @@
 """What to compute on, in which precision, and the numerics that decide a run's last bits."""
 
 import contextlib
-import ctypes
 import functools
 import os
 import shutil
@@ -117,8 +116,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
     key.
 
     The device's type, the precision really in force on this machine, whether matrix units round to
-    TF32, whether the step is compiled, CPU threads, torch's version, and the processor's
-    instructions where ONEDNN_MAX_CPU_ISA names others than this project does.
+    TF32, whether the step is compiled, CPU threads, and torch's version.
     """
     device = default_device()
     precision, compiled, _ = admitted(
@@ -126,7 +124,7 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
         bool(parameters.get("compile", False)) and not environment.dry(),
         device,
     )
-    found = {
+    return {
         "device": device.type,
         "precision": precision,
         "tf32": precision == "tf32",
@@ -135,10 +133,6 @@ def numerics(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "ranks": 1,  # processes that share a batch: none do, and keys of older runs hold it
         "torch": torch.__version__.split("+")[0],
     }
-    instructions = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    if device.type == "cpu" and instructions != environment.WITHOUT_TILES:
-        found["instructions"] = instructions
-    return found
 
 
 def other_numerics(made: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -146,7 +140,7 @@ def other_numerics(made: Mapping[str, Any], here: Mapping[str, Any]) -> list[str
     in ["threads 4", "torch 2.9.0"].
     """
     return [
-        f"{name} {made.get(name, 'of this project')}"
+        f"{name} {made.get(name)}"
         for name in {**made, **here}
         if made and made.get(name) != here.get(name)
     ]
@@ -231,16 +225,3 @@ def rounding(precision: str) -> Iterator[None]:
         oneDNN.conv.fp32_precision = oneDNN.rnn.fp32_precision = "ieee"
         cuDNN.conv.fp32_precision = cuDNN.rnn.fp32_precision = precision
         yield
-
-
-def keep_memory() -> None:
-    """Have this process keep freed memory for its next tensors, where the C library is glibc;
-    elsewhere nothing happens.
-
-    By default every large tensor is given back to the system and its successor's pages are faulted
-    in and zeroed anew: 5% of a run.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        tune = ctypes.CDLL(None).mallopt
-        for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-            tune(option, 2**31 - 1)

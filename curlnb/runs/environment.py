@@ -15,7 +15,7 @@ Loader = TypeVar("Loader", bound=Callable[..., Any])
 PATHS = (
     # the checkout; default: the package's own, for an installed wheel that of the working directory
     "CURLNB_HOME",
-    # where fetched data is kept; default: data/cache/ in the checkout, without one ~/.cache/curlnb
+    # where fetched data is kept; default: data/cache/ in the checkout
     "CURLNB_DATA",
     # where results go; default: results/ in the checkout, without one in the working directory
     "CURLNB_RESULTS",
@@ -54,8 +54,7 @@ VARIABLES = (
     "CURLNB_TORCH_BACKEND",
 )
 
-# what a wheel has of the checkout (setup.py): catalogue and ledger
-CARRIED = Path(__file__).resolve().parent.parent / "carried"
+PACKAGED = Path(__file__).resolve().parents[2]
 
 
 def around() -> Path | None:
@@ -68,17 +67,15 @@ def around() -> Path | None:
 
 
 # the checkout in which the package lies; for an installed wheel, the one around the working
-# directory, or what the wheel carries
-FOUND = (around() or CARRIED) if CARRIED.is_dir() else CARRIED.parent.parent
+# directory, or that directory
+FOUND = PACKAGED if (PACKAGED / "notebooks").is_dir() else around() or Path()
 
 WITHOUT_TILES = "AVX512_CORE_FP16"
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_TILES)
-"""torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles, unless the variable is set:
-virtual machines exist that announce tiles and hide their sizes, on which bfloat16 ends in an
-illegal instruction, and processors with and without tiles so take the same kernels.
+os.environ["ONEDNN_MAX_CPU_ISA"] = WITHOUT_TILES
+"""torch's CPU kernels (oneDNN) go without AMX, Intel's matrix tiles: virtual machines exist that
+announce tiles and hide their sizes, on which bfloat16 ends in an illegal instruction, and
+processors with and without tiles so take the same kernels.
 """
-if os.environ.get("MUJOCO_GL") == "":  # dm_control takes it for the name of a renderer
-    del os.environ["MUJOCO_GL"]
 
 
 def setting(name: str) -> str:
@@ -95,23 +92,16 @@ def number(name: str, default: int, least: int) -> int:
 
 
 def home() -> Path:
-    """The checkout; without one, what the wheel carries of it, laid out as there and only to be
-    read.
-    """
+    """The checkout; without one, the working directory."""
     given = setting("CURLNB_HOME")
     return Path(given).expanduser() if given else FOUND
-
-
-def in_checkout() -> bool:
-    """Whether there is a checkout, with notebooks, committed data and reference runs."""
-    return home() != CARRIED
 
 
 def checkout(what: str) -> Path:
     """The checkout. ValueError, in a line that says what to do, where there is none and `what`
     needs one.
     """
-    if not in_checkout():
+    if home() == Path():
         raise ValueError(
             f"{what} needs a checkout of this project, and this is a package alone: "
             "set CURLNB_HOME to one, or start this in it"
@@ -119,18 +109,11 @@ def checkout(what: str) -> Path:
     return home()
 
 
-if not in_checkout():  # fetched data outlives the installed package
-    with contextlib.suppress(RuntimeError):  # nobody's home
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        os.environ.setdefault("CURLNB_DATA", str(cache / "curlnb"))
-
-
 def results_folder() -> Path:
     """CURLNB_RESULTS, or results/ in the checkout or, without one, in the working directory, as an
     absolute path.
     """
-    default = (home() if in_checkout() else Path()) / "results"
-    return Path(setting("CURLNB_RESULTS") or default).expanduser().absolute()
+    return Path(setting("CURLNB_RESULTS") or home() / "results").expanduser().absolute()
 
 
 def results_root() -> Path:

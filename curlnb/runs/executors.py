@@ -2,22 +2,17 @@
 `concurrent.futures` kind, such as Dask's `client.get_executor()`. See docs/cluster.md.
 """
 
-import contextlib
 import os
 import platform
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 
 import cloudpickle
 
-from curlnb import extras
-from curlnb.runs.devices import keep_memory
 from curlnb.runs.experiment import Asked, as_json
 from curlnb.runs.store import Record, Store
 
@@ -25,7 +20,6 @@ PRELOADED = ("torch", "torch._dynamo", "pandas")
 """What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes
 five seconds.
 """
-SECONDS = 10.0  # that a network file system may take to show a file
 
 
 class SweepError(RuntimeError):
@@ -41,15 +35,6 @@ class Job(Asked):
     """One run that a sweep asks for, and the store that keeps it."""
 
     store: Store
-
-    def find(self) -> Record | None:
-        return self.store.found(self)
-
-    def run(self, wait: bool) -> bool:
-        """Compute the run; False where another process is at work on it and this one is not to
-        wait.
-        """
-        return self.store.run(self, wait=wait) is not None
 
     def sent(self) -> bytes:
         """The job for another process, and its key here. What a notebook or a script defines
@@ -86,37 +71,15 @@ def local_processes(count: int, anew: bool = False) -> ProcessPoolExecutor:
     return _POOLS[count]
 
 
-@contextlib.contextmanager
-def scheduled(address: str) -> Iterator[Executor]:
-    """The executor of the Dask scheduler at `address` ("tcp://host:8786") or behind a scheduler
-    file (a path that ends in .json). SweepError where none answers within 30 seconds.
-    """
-    extras.need("CURLNB_SCHEDULER", "cluster", "distributed")
-    from distributed import Client
-
-    where = {"scheduler_file" if address.endswith(".json") else "address": address}
-    try:
-        if address.endswith(".json"):
-            open(address).close()  # a client would wait for the file for ever
-        client = Client(**where, timeout=30, set_as_default=False)
-    except (OSError, TypeError, ValueError) as error:  # TypeError: tls:// without certificates
-        raise SweepError(
-            f"no Dask scheduler answers at {address!r} ({error or type(error).__name__}): start "
-            "one with `dask scheduler`, or unset CURLNB_SCHEDULER"
-        ) from None
-    with client:
-        yield client.get_executor()
-
-
 # --- on the other side ----------------------------------------------------------------------------
 
 # a run sets its process's seed and threads, and a Dask worker may have several threads
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
-    """Do one run (`Job.sent`) in this process; False where another process is at work on it and
-    this one is not to wait.
+def work(sent: bytes, wait: bool, same_machine: bool) -> Record | None:
+    """The record of one run (`Job.sent`), computed in this process; None where another process is
+    at work on it and this one is not to wait.
 
     same_machine: whether the settings that came along are all there are; a worker elsewhere keeps
     its own beside them.
@@ -138,15 +101,7 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> bool:
                 f"the worker on {platform.node()} has other code, data or numerics for "
                 f"{job.experiment.name}: give it the same checkout, or restart the kernel"
             )
-        return job.run(wait)
-
-
-def shown(job: Job) -> Record | None:
-    """The record of a run that a worker has finished; None where it is not to be seen here."""
-    until = time.monotonic() + SECONDS
-    while (record := job.find()) is None and time.monotonic() < until:
-        time.sleep(0.5)
-    return record
+        return job.store.run(job, wait=wait)
 
 
 def _prepare(environ: dict[str, str]) -> None:
@@ -157,7 +112,6 @@ def _prepare(environ: dict[str, str]) -> None:
     """
     os.environ.clear()
     os.environ.update(environ)
-    keep_memory()
     parent = parent_process()
 
     def watch() -> None:

@@ -160,10 +160,9 @@ def _set_aside_if_damaged(path: Path) -> Iterator[None]:
 
 
 def set_aside(path: Path, why: str) -> None:
-    """Rename a damaged file to <name>.damaged-<n>, and say so in one line."""
-    number = 1 + len([*path.parent.glob(f"{path.name}.damaged-*")])
+    """Rename a damaged file to <name>.damaged, and say so in one line."""
     with contextlib.suppress(FileNotFoundError):  # another process was faster
-        aside = path.rename(path.with_name(f"{path.name}.damaged-{number}"))
+        aside = path.replace(path.with_name(f"{path.name}.damaged"))
         say(f"{path} was damaged ({why}): it was set aside as {aside.name} and is computed again")
 
 

@@ -36,7 +36,6 @@ from curlnb.runs.files import digest_of_tensors
 from curlnb.runs.source import HERE, Graph, digest_of, is_ours
 
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis)}
-_UNSEEN = ("globals", "eval", "exec", "__import__")  # built-ins behind which no name can be seen
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "STORE_DEREF")
 LEFT_OUT = {
     "__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__annotations__",
@@ -226,11 +225,6 @@ def _globals(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[s
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             if name in scope:
                 yield _attribute(name, scope[name], after)
-            elif name in _UNSEEN:
-                raise IdentityError(
-                    f"{code.co_name} calls {name}(), and what that reads cannot be followed into "
-                    "a run's key: use the names themselves"
-                )
         elif step.opname == "IMPORT_NAME" and not installed(name):
             try:
                 module = importlib.import_module(name)

@@ -27,14 +27,11 @@ from curlnb.runs.executors import (
     OtherCodeError,
     SweepError,
     local_processes,
-    scheduled,
-    shown,
     work,
 )
 from curlnb.runs.experiment import Experiment, as_json, check_seed, parameters_of
 from curlnb.runs.store import COSTS, Record, Store, default_store
 
-MOST_SEEDS = 10**6
 TRAINED = 0.9  # of a run, when it has taken its last step
 EVERY = (60.0, 1.0)  # seconds between two lines, and between two looks where a bar is drawn
 RETRIES = 2  # of the runs at hand when a worker dies, out of memory perhaps, or has other code
@@ -65,10 +62,6 @@ def sweep(
     adopted reference run). A failed run does not stop the others; SweepError names the first at the
     end.
     """
-    if workers is not None and (type(workers) is not int or workers < 0):
-        raise ValueError(
-            f"workers is {workers!r}: it must be a number of processes, 0 (this process) or more"
-        )
     store = store or default_store()
     points = _points(grid, seeds, "arm" not in parameters_of(experiment.function))
     names = [name for _, _, name in points]
@@ -79,69 +72,17 @@ def sweep(
     _refuse_namesakes(jobs)
     for job in jobs:
         store.note_use(job)
-    if environment.dry():
-        return _table(_dry(jobs), names)
-    found = {job.key: job.find() for job in jobs}
-    if missing := list({job.key: job for job in jobs if found[job.key] is None}.values()):
-        _compute(missing, executor, workers)
-        found |= {job.key: shown(job) for job in missing}
+    found = {job.key: record for job in jobs if (record := store.found(job))}
+    if missing := list({job.key: job for job in jobs if job.key not in found}.values()):
+        found |= _compute(missing, executor, workers)
     for job in missing:
         if replace(job).key != job.key:
             raise SweepError(
                 f"{job} changed its own key while it ran: a part of your own writes to a list, a "
                 "counter or another value that the key holds; keep that out of the part"
             )
-        if found[job.key] is None:
-            raise SweepError(
-                f"a worker finished {job}, but not in {store.root}: all must share that folder"
-            )
-    return _table([_row(job, found[job.key]) for job in jobs], names)
-
-
-def _table(rows: list[dict[str, Any]], names: list[dict[str, str]]) -> pd.DataFrame:
-    return pd.DataFrame([row | name for row, name in zip(rows, names, strict=True)])
-
-
-_ALIKE = {  # their values change no metric's name
-    "dataset", "encoder", "bn_groups", "positives", "views", "size", "batch", "precision",
-    "objective", "negatives", "tau_plus", "beta", "schedule", "temperature", "momentum",
-}  # fmt: skip
-# encoders that a dry run need not train twice
-_LARGE = ("resnet18", "resnet34", "resnet50", "resnet50-imagenet", "vgg16", "vgg16_bn")
-# by experiment: the values shown, and the last record of each form
-_DRY_RUNS: dict[str, tuple[set[str], dict[frozenset[str], Record]]] = {}
-
-
-def _dry(jobs: list[Job]) -> list[dict[str, Any]]:
-    """Run as few jobs as show every value of every parameter, up to the size of numbers above 2 and
-    of fractions, in this process; the others' rows repeat the metrics of the last run of the same
-    form.
-
-    Runs have the same form where all but those in _ALIKE have the same value, up to the same sizes:
-    what is true, None, above zero, a whole number above one or a name, a method's for example,
-    decides which metrics there are (a dry run has one epoch, after which nothing is measured that
-    comes every fifth). A large encoder that was trained once has the small one in its place later.
-    """
-    rows = []
-    for job in jobs:
-        shown, records = _DRY_RUNS.setdefault(job.experiment.name, (set(), {}))
-        values = {name: f"{name}={_up_to_size(v)!r}" for name, v in job.parameters.items()}
-        form = frozenset(value for name, value in values.items() if name not in _ALIKE)
-        if form not in records or not shown.issuperset(values.values()):
-            seen = values.get("encoder") in shown and job.parameters["encoder"] in _LARGE
-            small = {"encoder": "cnn"} if seen else {}
-            record = job.store.run(replace(job, parameters=job.parameters | small))
-            assert record is not None
-            records[form] = record
-            shown.update(values.values())
-        rows.append(_row(job, {**records[form], "identity": job.key}))
-    return rows
-
-
-def _up_to_size(value: Any) -> Any:
-    if isinstance(value, float):
-        return value > 0
-    return min(value, 3) if isinstance(value, int) else value
+    rows = zip(jobs, names, strict=True)
+    return pd.DataFrame([_row(job, found[job.key]) | name for job, name in rows])
 
 
 def _points(
@@ -164,21 +105,13 @@ def _points(
         parameters = {**point}
         chosen = parameters.pop("seeds", seeds)
         name = {"arm": parameters.pop("arm")} if named and "arm" in parameters else {}
-        if isinstance(chosen, int):
-            if not 0 <= chosen <= MOST_SEEDS:
-                raise ValueError(
-                    f"seeds is {chosen}: it must be how many, at most {MOST_SEEDS}, or a list of "
-                    "them"
-                )
-            chosen = range(chosen)
-        chosen = [*chosen]
+        chosen = [*(range(chosen) if isinstance(chosen, int) else chosen)]
         chosen = chosen[:1] if environment.dry() else chosen
         points += [(parameters, seed, name) for seed in chosen]
     return points
 
 
-def _row(job: Job, record: Record | None) -> dict[str, Any]:
-    assert record is not None
+def _row(job: Job, record: Record) -> dict[str, Any]:
     shown = as_json(job.parameters, digests=False)
     costs = {name: record[name] for name in COSTS}
     return {**shown, **record["metrics"], "seed": job.seed, **costs}
@@ -197,19 +130,26 @@ def _refuse_namesakes(jobs: list[Job]) -> None:
             )
 
 
-def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> None:
-    """Do the jobs, in this process where there is neither an executor nor a worker; raise at the
-    end if some failed. Runs that other processes are at work on come last, and are then waited for.
+def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> dict[str, Record]:
+    """Do the jobs, in this process where there is neither an executor nor a worker: their records
+    by key. Raises at the end if some failed. Runs that other processes are at work on come last, and are then waited for.
     Processes of this package's own that died, or that have imported a module as it was before a
     reader edited it, are replaced.
     """
     if executor is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
-        with scheduled(address) as executor:
-            return _compute(jobs, executor, workers)
+        from distributed import Client
+
+        where = {"address": address}
+        if address.endswith(".json"):
+            open(address).close()  # a client would wait for the file for ever
+            where = {"scheduler_file": address}
+        with Client(**where, set_as_default=False) as client:
+            return _compute(jobs, client.get_executor(), workers)
     if workers is None:
         workers = environment.workers() if default_device().type == "cpu" else 0
     own = executor is None and workers > 0
     failed: list[tuple[Job, BaseException]] = []
+    found: dict[str, Record] = {}
     left = {job.key: job for job in jobs}
     wait, anew, renewals = False, False, 0
     with displayed(left):
@@ -226,9 +166,11 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
                     )
                 if isinstance(outcome, BrokenExecutor | OtherCodeError) and renewals < RETRIES:
                     anew = True
-                elif outcome is not False:
+                elif outcome is not None:
                     if isinstance(outcome, BaseException):
                         failed.append((job, outcome))
+                    else:
+                        found[job.key] = outcome
                     del left[job.key]
             renewals += anew
             wait = not anew
@@ -245,18 +187,19 @@ def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) ->
             f"{said} ({len(failed)} of {len(jobs)} runs failed, the others are kept; "
             f"the first: {job})"
         )
+    return found
 
 
 def _outcomes(
     executor: Executor | None, jobs: list[Job], wait: bool
-) -> Iterator[tuple[Job, bool | BaseException]]:
-    """Each job with its outcome, in the order in which they end. True: the run is finished. False:
-    another process is at work on it. An exception: it failed.
+) -> Iterator[tuple[Job, Record | BaseException | None]]:
+    """Each job with its outcome, in the order in which they end: its record; None where another
+    process is at work on it; an exception where it failed.
     """
     if executor is None:
         for job in jobs:
             try:
-                yield job, job.run(wait)
+                yield job, job.store.run(job, wait=wait)
             except Exception as error:
                 yield job, error
         return

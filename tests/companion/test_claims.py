@@ -552,9 +552,9 @@ def test_a_damaged_ledger_is_named_in_one_line_and_set_aside(tmp_path, capsys, w
     record(some_rows().iloc[:1], path, NOTEBOOK)
     (said,) = capsys.readouterr().err.splitlines()
     assert "claims.csv is no ledger" in said
-    assert "set aside as claims.csv.damaged-1" in said
+    assert "set aside as claims.csv.damaged" in said
     assert read(path)["id"].to_list() == ["arora2019/lemma4.3"]
-    assert (tmp_path / "claims.csv.damaged-1").read_text() == damaged
+    assert (tmp_path / "claims.csv.damaged").read_text() == damaged
 
 
 # --- many judgements

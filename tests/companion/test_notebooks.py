@@ -13,6 +13,7 @@ from html import unescape
 from pathlib import Path
 
 import course
+import dry
 import matplotlib.pyplot as plt
 import nbval.plugin
 import pandas as pd
@@ -228,6 +229,7 @@ def test_every_profile_runs_dry(path, dry_results, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("CURLNB_DEVICE", "cpu")
     monkeypatch.setattr(Figure, "savefig", laid_out)
+    monkeypatch.setattr("curlnb.runs.sweep._compute", dry.compute)
     space = {"__name__": "__main__"}
     name, profile = notebooks.name_of(path), profile_of_this_commit(path)
     exercises = iter(course.Lesson(name, notebooks.read(path)).exercises)

@@ -186,8 +186,7 @@ def test_images_of_ones_own_are_divided_for_validation():
     assert (len(fit), len(held_out)) == (30, 10)
 
 
-def test_a_part_that_writes_to_what_its_key_holds_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, "SECONDS", 0.0)  # how long other machines' runs are awaited
+def test_a_part_that_writes_to_what_its_key_holds_is_named(tmp_path):
     seen = []
 
     def noting(pos, neg):

@@ -159,14 +159,6 @@ def test_threads_compute_what_this_process_computes(tmp_path):
     assert table.drop(columns="seconds").equals(serial.drop(columns="seconds"))
 
 
-def test_a_scheduler_that_is_not_there_is_named(monkeypatch, tmp_path):
-    pytest.importorskip("distributed")
-    for address in (str(tmp_path / "absent.json"), "tls://127.0.0.1:9", "tcp://host"):
-        monkeypatch.setenv("CURLNB_SCHEDULER", address)
-        with refused("no Dask scheduler answers at", SweepError):
-            sweep(toy.given, [{"own": 1}], seeds=1, store=Store(tmp_path / "runs"))
-
-
 @contextlib.contextmanager
 def event_loop():
     """Dask gives the thread of a loop of its own ten seconds to begin, which is not always enough
@@ -249,25 +241,6 @@ def test_a_killed_worker_is_replaced_and_its_run_resumes_from_its_checkpoint(cli
     times = Counter(where.read_text().splitlines())
     assert set(times) == {f"{seed} {step}" for seed in range(2) for step in range(40)}
     assert sum(times.values()) <= 80 + 1, "more than the step in flight was done again"
-
-
-class Elsewhere(Store):
-    """What this process sees where it and the workers have different folders under one path."""
-
-    def found(self, _):
-        return None
-
-
-def test_workers_that_write_to_another_store_are_found_out(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, "SECONDS", 0.0)
-    with refused(r"finished .*, but not in .*: all must share that folder", SweepError):
-        sweep(
-            toy.counted,
-            [{"where": str(tmp_path / "c")}],
-            seeds=1,
-            store=Elsewhere(tmp_path / "runs"),
-            executor=client.get_executor(),
-        )
 
 
 def test_the_line_for_slurm_names_a_run_that_there_is():

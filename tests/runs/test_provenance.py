@@ -1,12 +1,11 @@
 """Where a number comes from is read of the checkout, whatever the surroundings are."""
 
 import os
-import runpy
 import subprocess
 
 import pytest
 
-from curlnb.runs import environment, provenance
+from curlnb.runs import provenance
 
 
 @pytest.fixture
@@ -38,9 +37,3 @@ def test_a_checkout_of_another_user_is_read(checkout, tmp_path):
 def test_outside_of_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("CURLNB_HOME", str(tmp_path))
     assert provenance.git("rev-parse", "HEAD") == ""
-
-
-def test_an_empty_renderer_counts_as_none(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "")
-    runpy.run_path(environment.__file__)
-    assert "MUJOCO_GL" not in os.environ

@@ -128,7 +128,8 @@ def test_nbgrader_grades_an_assignment(made, tmp_path, monkeypatch):
     nbformat.write(source, tmp_path / "source" / folder / f"{SMALL}.ipynb")
     (tmp_path / "nbgrader_config.py").write_text((made / "nbgrader_config.py").read_text())
     monkeypatch.chdir(tmp_path)
-    for name in ("CURLNB_DRY", "CURLNB_RESULTS", "MPLBACKEND"):  # which the configuration sets
+    # which the configuration sets
+    for name in ("CURLNB_DRY", "CURLNB_RESULTS", "CURLNB_WORKERS", "MPLBACKEND"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "jupyter"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
