@@ -107,7 +107,7 @@ def become(told, fds):
     os.environ.clear()
     os.environ.update(told["environment"])
     if known := sys.modules.get("curlnb.runs.environment"):  # what its import would set here
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", known.WITHOUT_TILES)
+        os.environ["ONEDNN_MAX_CPU_ISA"] = known.WITHOUT_TILES
     os.chdir(told["folder"])
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     status = 0

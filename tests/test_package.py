@@ -1,5 +1,5 @@
-"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what a
-wheel says where there is no checkout.
+"""The package as it is installed: what torch and numpy alone give, what a missing extra says, what
+a wheel says where there is no checkout.
 """
 
 import ast

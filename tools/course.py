@@ -31,7 +31,7 @@ CONFIGURATION = """import os
 
 # A lesson's own runs are two steps on made-up data.
 os.environ |= {"CURLNB_DRY": "1", "CURLNB_RESULTS": os.path.abspath("dry"), "MPLBACKEND": "agg"}
-os.environ["CURLNB_WORKERS"] = "0"
+os.environ |= {"CURLNB_WORKERS": "0"}
 c = get_config()
 c.CourseDirectory.course_id = "curlnb"
 c.ClearSolutions.code_stub = {"python": "..."}

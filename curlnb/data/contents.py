@@ -73,6 +73,18 @@ def _read_images(entry: Entry, path: Path) -> Tensors:
     return {"images": images, "labels": labels}
 
 
+def _image_size(entry: Entry, split: str, content: Tensors) -> tuple[object, object]:
+    return [*content["images"].shape], [entry.splits[split], *entry.shape]
+
+
+# --- texts
+
+
+def _text_size(entry: Entry, part: str, text: str) -> tuple[object, object]:
+    articles = sum(line.startswith("= ") for line in text.splitlines())
+    return articles, entry.articles[part] or articles
+
+
 # --- graphs
 
 
@@ -141,15 +153,15 @@ class Kind(NamedTuple):
     """How the sets of a modality are kept.
 
     file: the path of a part below `data` or the cache; digest: of a content, as the catalogue has
-    it; read, write: a part's content, from and to a path; count: the number of a content's images
-    or articles, by which a set whose digest the catalogue does not have is checked.
+    it; read, write: a part's content, from and to a path; size: the shape of a content's images or
+    the number of its articles, and what the catalogue has, for sets whose digest it does not have.
     """
 
     file: Callable[[Entry, str], str]
     digest: Callable[[Any], str]
     read: Callable[[Entry, Path], Any] = lambda entry, path: load_file(path)
     write: Callable[[Any, Path], object] = write_tensors
-    count: Callable[[Any], int] = len
+    size: Callable[[Entry, str, Any], tuple[object, object]] = lambda *_: (None, None)
 
 
 KINDS = {
@@ -157,14 +169,14 @@ KINDS = {
         lambda entry, part: f"{entry.name}/{part}.{'webp' if entry.committed else 'safetensors'}",
         lambda content: records_digest(content["images"], content["labels"]),
         _read_images,
-        count=lambda content: len(content["labels"]),
+        size=_image_size,
     ),
     "texts": Kind(
         lambda entry, part: f"{entry.name}/{part}.txt.gz",
         lambda text: hashlib.sha256(text.encode()).hexdigest(),
         lambda entry, path: gzip.decompress(path.read_bytes()).decode(),
         lambda text, path: path.write_bytes(gzip.compress(text.encode(), 9, mtime=0)),
-        lambda text: f"\n{text}".count("\n= "),
+        _text_size,
     ),
     "graphs": Kind(
         lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",

@@ -1,6 +1,7 @@
 """Downloads that resume and are checked before they are used, and files read out of archives.
 
-CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout
+CURLNB_DATA   where fetched data lies; default: data/cache/ in the checkout, without one in the
+              working directory
 """
 
 import hashlib

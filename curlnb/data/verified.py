@@ -42,7 +42,7 @@ def read(entry: Entry, part: str) -> Any:
     except Damaged as damage:
         what = f"{entry.name} ({part}) is damaged ({damage})"
         if entry.committed:
-            raise DataError(f"{what}: {_remedy(entry)}") from None
+            raise DataError(f"{what}: {_remedy(entry, part)}") from None
         print(f"{what}, fetching it again")
     fetch(entry.name)
     return _open(entry, part)
@@ -53,7 +53,7 @@ def _open(entry: Entry, part: str) -> Any:
     kind, path = KINDS[entry.modality], file_of(entry, part)
     if not path.exists():
         what = f"{entry.name} ({part}) is not on this machine"
-        raise DataError(f"{what}: {_remedy(entry)}")
+        raise DataError(f"{what}: {_remedy(entry, part)}")
     try:
         content = kind.read(entry, path)
         digest = kind.digest(content)
@@ -71,9 +71,9 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
     """
     kind, expected = KINDS[entry.modality], _expected(entry, part)
     came = f"{entry.name} ({part}) from {origin}"
-    count, known = kind.count(content), {**entry.splits, **entry.articles}.get(part)
-    if known and count != known:
-        raise DataError(f"{came} has size {count} instead of {known}; not kept")
+    size, known = kind.size(entry, part, content)
+    if size != known:
+        raise DataError(f"{came} has size {size} instead of {known}; not kept")
     digest = kind.digest(content)
     if digest != (expected or digest):
         raise DataError(f"{came} has another SHA-256 than {expected}, the known one; not kept")
@@ -113,15 +113,26 @@ def available(name: str) -> str:
     return "embedded" if entry.committed else "cached"
 
 
-def _remedy(entry: Entry) -> str:
+def _remedy(entry: Entry, part: str) -> str:
     """How a set that is absent can be had."""
     if entry.committed:
-        return "it comes with a checkout: restore it there with `git checkout -- data`"
-    if _sources(entry, None):
-        what = f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r})"
-        return f"{what}, or all with `make data`"
-    official = ", ".join([*dict(entry.archives), *entry.files])
-    return f"get {official} yourself, then run `make data FROM=its-folder`"
+        path = file_of(entry, part).relative_to(environment.home())
+        return f"restore it with `git checkout -- {path}`"
+    if not (entry.mirror or any(sha256 for _, sha256 in entry.archives)):
+        return _by_hand(entry)
+    return (
+        f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r}), or "
+        "all with `make data`"
+    )
+
+
+def _by_hand(entry: Entry) -> str:
+    """How the user gets a set that no program fetches."""
+    if entry.archives:
+        what = f"no digest of its archive is published: download {entry.archives[0][0]} yourself"
+    else:
+        what = f"it cannot be fetched: get the original {', '.join(entry.files)} yourself"
+    return f"{what}, then run `make data FROM=its-folder`"
 
 
 # --- fetching
@@ -136,8 +147,13 @@ def fetch(name: str, folder: Path | None = None) -> None:
     processes one fetches and the other waits. DataError if no source delivers the set.
     """
     entry = catalogue.find(name)
-    with FileLock(cache_folder() / f".{name}.lock"):
-        _fetch(entry, folder)
+    if entry.committed:
+        for part in entry.parts:
+            read(entry, part)
+        print(f"{name}: part of the repository, verified")
+    else:
+        with FileLock(cache_folder() / f".{name}.lock"):
+            _fetch(entry, folder)
     if entry.vectors:
         fetch(entry.vectors)
 
@@ -158,7 +174,7 @@ def _fetch(entry: Entry, folder: Path | None) -> None:
         except (DataError, OSError) as error:
             failures.append(" ".join(str(error).split()))
             print(f"{entry.name}: {failures[-1]}")
-    what = f"could not be had ({'; '.join(failures)})" if failures else _remedy(entry)
+    what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
     raise DataError(f"{entry.name}: {what}")
 
 

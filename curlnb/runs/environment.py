@@ -15,7 +15,8 @@ Loader = TypeVar("Loader", bound=Callable[..., Any])
 PATHS = (
     # the checkout; default: the package's own, for an installed wheel that of the working directory
     "CURLNB_HOME",
-    # where fetched data is kept; default: data/cache/ in the checkout
+    # where fetched data is kept; default: data/cache/ in the checkout, without one in the working
+    # directory
     "CURLNB_DATA",
     # where results go; default: results/ in the checkout, without one in the working directory
     "CURLNB_RESULTS",

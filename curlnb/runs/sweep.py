@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from curlnb import extras
 from curlnb.runs import environment
 from curlnb.runs.devices import default_device
 from curlnb.runs.executors import (
@@ -132,11 +133,12 @@ def _refuse_namesakes(jobs: list[Job]) -> None:
 
 def _compute(jobs: list[Job], executor: Executor | None, workers: int | None) -> dict[str, Record]:
     """Do the jobs, in this process where there is neither an executor nor a worker: their records
-    by key. Raises at the end if some failed. Runs that other processes are at work on come last, and are then waited for.
-    Processes of this package's own that died, or that have imported a module as it was before a
-    reader edited it, are replaced.
+    by key. Raises at the end if some failed. Runs that other processes are at work on come last,
+    and are then waited for. Processes of this package's own that died, or that have imported a
+    module as it was before a reader edited it, are replaced.
     """
     if executor is None and workers is None and (address := os.environ.get("CURLNB_SCHEDULER")):
+        extras.need("CURLNB_SCHEDULER", "cluster", "distributed")
         from distributed import Client
 
         where = {"address": address}

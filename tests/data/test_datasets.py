@@ -54,8 +54,8 @@ def test_every_committed_part_is_what_its_row_says():
         entry = catalogue.find(name)
         for part in entry.parts if entry.committed else []:
             content = verified.read(entry, part)  # which has its digest
-            known = {**entry.splits, **entry.articles}.get(part)
-            assert known in (None, contents.KINDS[entry.modality].count(content))
+            size, known = contents.KINDS[entry.modality].size(entry, part, content)
+            assert size == known
             if entry.modality == "texts":
                 lines = content.splitlines()
                 assert len(lines) == entry.splits[part] + entry.articles[part]
@@ -251,7 +251,8 @@ def test_damaged_committed_data_says_how_to_restore_it(tmp_path, monkeypatch, da
     else:
         labels = tmp_path / "data" / name / "MUTAG_graph_labels.txt"
         labels.write_text("".join(labels.read_text().splitlines(keepends=True)[::-1]))
-    with refused("restore it there with `git checkout -- data`", DataError):
+    remedy = rf"restore it with `git checkout -- data/{name}"
+    with refused(remedy, DataError):
         graphs.load("MUTAG") if damage == "other labels" else datasets.load(name, "test")
 
 

@@ -245,15 +245,16 @@ def test_one_failure_does_not_stop_the_others(world, capsys):
     world.server.status = 404
     with refused("not here: cifar10; the lines above say why", DataError):
         datasets.prepare(["cifar10", "MPQA"])
-    told = "MPQA: get mpqa.neg, mpqa.pos yourself, then run"
+    told = "MPQA: it cannot be fetched: get the original mpqa.neg, mpqa.pos yourself, then run"
     assert capsys.readouterr().out.splitlines()[-1].startswith(told)
 
 
 def test_an_archive_without_a_published_digest_is_never_fetched(world):
     world.change(archives=[[world.server.url, ""]])
-    with refused(f"cifar10: get {world.server.url}, cifar", DataError):
+    told = "no digest of its archive is published: download http://127.0.0.1"
+    with refused(told, DataError):
         datasets.fetch("cifar10")
-    with refused("cifar10 .train. is not on this machine: get http://127.0.0.1", DataError):
+    with refused(f"cifar10 .train. is not on this machine: {told}", DataError):
         datasets.load("cifar10", "train")
     assert not world.server.requests
     (world.own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
