@@ -31,7 +31,7 @@ def compute(jobs, executor, workers):
             small = {"encoder": "cnn"} if seen else {}
             records[form] = job.store.run(replace(job, parameters=job.parameters | small))
             shown.update(values.values())
-        found[job.key] = records[form] | {"identity": job.key}
+        found[job.key] = records[form] | {"identity": job.identity}
     return found
 
 
