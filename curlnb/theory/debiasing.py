@@ -10,7 +10,6 @@ in the arXiv source: 4, 5, 9, 16 and 21 are 2, 3, 4, 7 and 8 in print.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,38 +62,24 @@ def anchor_distributions(embedding: Tensor, D: Tensor) -> AnchorDistributions:
 
 def sampled_loss(
     seen: AnchorDistributions,
-    draws: Sequence[tuple[Tensor, int]],
+    p: Tensor,
+    N: int,
     temperature: float,
     *,
     scale: float = 1.0,
 ) -> Tensor:
-    """E log(1 + scale sum_i e^{(s_i - s+)/t}) for independent negatives, exactly. Returns a scalar.
+    """E log(1 + scale sum_i e^{(s_i - s+)/t}) for N independent negatives, exactly. A scalar.
 
-    x+ ~ p_x^+. draws: pairs (distribution [A, P], number of draws); (seen.marginal, N) is the
-    biased loss, (seen.minus, N) the unbiased one, and scale = Q/N the paper's weighting. The cost
-    does not depend on the numbers (`vector_losses.expected_log`). ValueError without any draw.
+    x+ ~ p_x^+. p: [A, P], the negatives' distribution; seen.marginal is the biased loss, seen.minus
+    the unbiased one, and scale = Q/N the paper's weighting. The cost does not depend on N
+    (`vector_losses.expected_log`). ValueError without a draw.
     """
     total = torch.zeros_like(seen.weight.sum())
     for a, similarity in enumerate(seen.similarity):  # together they would be [A, P, nodes, P]
         relative = similarity - similarity.unsqueeze(-1)  # [x+, x-]
         z = relative / temperature + math.log(scale)
-        loss = expected_log(z, [(p[a], number) for p, number in draws])
-        total = total + seen.weight[a] * (seen.plus[a] * loss).sum()
+        total = total + seen.weight[a] * (seen.plus[a] * expected_log(z, p[a], N)).sum()
     return total
-
-
-def limit_loss(
-    seen: AnchorDistributions, Q: float, temperature: float, *, negatives: Tensor | None = None
-) -> Tensor:
-    """Lemma 2's limit of the unbiased loss, E log(1 + Q E_{p-} e^{(s - s+)/t}). Returns a scalar.
-
-    negatives: [A, P], a distribution to use instead of p-.
-    """
-    p = seen.minus if negatives is None else negatives
-    scores = seen.similarity / temperature
-    mean = (p.log() + scores).logsumexp(-1, keepdim=True)
-    losses = torch.nn.functional.softplus(math.log(Q) + mean - scores)
-    return (seen.weight.unsqueeze(-1) * seen.plus * losses).sum()
 
 
 class Lemma1(NamedTuple):
@@ -115,7 +100,7 @@ def lemma1(seen: AnchorDistributions, N: int, temperature: float) -> Lemma1:
     scores = seen.similarity / temperature
     ratio = (seen.plus.log() + scores).logsumexp(-1) - (seen.minus.log() + scores).logsumexp(-1)
     biased, unbiased = (
-        float(sampled_loss(seen, [(p, N)], temperature)) for p in (seen.marginal, seen.minus)
+        float(sampled_loss(seen, p, N, temperature)) for p in (seen.marginal, seen.minus)
     )
     second = float((seen.weight * ratio.clamp_max(0)).sum())
     third = theorem3_bound(N, None, 0.0, temperature)

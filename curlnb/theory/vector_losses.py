@@ -7,7 +7,6 @@ everything is differentiable.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import torch
@@ -53,25 +52,22 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
         return (weights * (1 + z).clamp_min(0)).sum(-1)
     if math.comb(z.shape[-1] + k, k) <= _FEW_OUTCOMES:
         return _summed_logistic(z, p, k)
-    return expected_log(z, [(p, k)]) / math.log(2)
+    return expected_log(z, p, k) / math.log(2)
 
 
-def expected_log(z: Tensor, draws: Sequence[tuple[Tensor, int]]) -> Tensor:
-    """E ln(1 + sum_i e^z_i) over independent draws, exact to about 1e-14 times their number, [...].
+def expected_log(z: Tensor, p: Tensor, k: int) -> Tensor:
+    """E ln(1 + sum_i e^z_i) over k independent draws, exact to about 1e-14 k. Returns [...].
 
-    z: [..., n] values; draws: pairs (probabilities [..., n], number of draws). ln(1 + a) is the
-    integral of (1 - e^(-at)) e^-t dt/t, in which the draws factorise, so that the cost does not
-    depend on their number; in ln t it is taken by the trapezoidal rule. ValueError without a draw.
+    z: [..., n] values; p: [..., n] their probabilities. ln(1 + a) is the integral of (1 - e^(-at))
+    e^-t dt/t, in which the draws factorise, so that the cost does not depend on their number; in ln
+    t it is taken by the trapezoidal rule. ValueError without a draw.
     """
-    count = sum(number for _, number in draws)
-    check_negatives(count)
-    lowest = -_TAIL - math.log(count) - max(0.0, float(z.detach().max()))
+    check_negatives(k)
+    lowest = -_TAIL - math.log(k) - max(0.0, float(z.detach().max()))
     u = torch.arange(lowest, math.log(_TAIL) + _STEP, _STEP, dtype=z.dtype, device=z.device)  # ln t
     # [..., nodes, n], beyond e^6 it is 1
     absorbed = -torch.expm1(-(u.unsqueeze(-1) + z.unsqueeze(-2)).clamp_max(6).exp())
-    kept = torch.ones_like(u)  # E e^(-at), [..., nodes]
-    for p, number in draws:
-        kept = kept * (1 - (p.unsqueeze(-2) * absorbed).sum(-1)) ** number
+    kept = (1 - (p.unsqueeze(-2) * absorbed).sum(-1)) ** k  # E e^(-at), [..., nodes]
     return ((1 - kept) * torch.exp(-u.exp())).sum(-1) * _STEP
 
 

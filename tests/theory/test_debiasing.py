@@ -15,23 +15,27 @@ from curlnb import losses
 from curlnb.theory.debiasing import (
     anchor_distributions,
     lemma1,
-    limit_loss,
     sampled_loss,
     saturation,
     theorem3_bound,
     two_level_error,
     uniform_mean,
 )
+from curlnb.theory.finite_worlds import World
+from curlnb.theory.generalization import debiased_loss
 
 
-def world(seed, classes=3, points=4, dim=3):
+def vectors_and_classes(seed, classes=3, points=4, dim=3):
     g = generator(seed)
     z = torch.nn.functional.normalize(
         torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1
     )
-    return anchor_distributions(
-        z, torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1)
-    )
+    D = torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1)
+    return z, D
+
+
+def world(*args, **options):
+    return anchor_distributions(*vectors_and_classes(*args, **options))
 
 
 def enumerated(seen, negatives, t, scale=1.0):
@@ -63,26 +67,20 @@ def test_a_view_is_the_mixture_of_its_classes():
 @pytest.mark.parametrize("t", [1.0, 0.3])
 def test_sampled_losses_equal_every_outcome_added_up(t):
     seen = world(2, classes=2, points=3)
-    for parts in (
-        [seen.marginal],
-        [seen.minus] * 2,
-        [seen.plus, seen.marginal],
-        [seen.plus, seen.minus, seen.minus],
-    ):
-        expected = pytest.approx(enumerated(seen, parts, t, 1.7), abs=1e-10)
-        assert float(sampled_loss(seen, [(p, 1) for p in parts], t, scale=1.7)) == expected
-    grouped = sampled_loss(seen, [(seen.plus, 1), (seen.minus, 2)], t, scale=1.7)
-    assert float(grouped) == expected
+    for p, N in ((seen.marginal, 1), (seen.minus, 2), (seen.marginal, 3)):
+        expected = pytest.approx(enumerated(seen, [p] * N, t, 1.7), abs=1e-10)
+        assert float(sampled_loss(seen, p, N, t, scale=1.7)) == expected
     with refused("at least one"):
-        sampled_loss(seen, [(seen.minus, 0)], t)
+        sampled_loss(seen, seen.minus, 0, t)
 
 
 def test_lemma_2_the_limit_is_approached_from_below():
-    seen, Q = world(6), 7
-    limit = float(limit_loss(seen, Q, 0.5))
+    (z, D), Q = vectors_and_classes(6), 7
+    seen = anchor_distributions(z, D)
+    equal = World(torch.full((3,), 1 / 3, dtype=torch.float64), D)
+    limit = float(debiased_loss(equal, z / 0.5**0.5, Q))
     gaps = [
-        limit - float(sampled_loss(seen, [(seen.minus, N)], 0.5, scale=Q / N))
-        for N in (10, 100, 1000)
+        limit - float(sampled_loss(seen, seen.minus, N, 0.5, scale=Q / N)) for N in (10, 100, 1000)
     ]
     assert gaps[0] > gaps[1] > gaps[2] > 0
     assert gaps[2] == pytest.approx(gaps[1] / 10, rel=0.1)
