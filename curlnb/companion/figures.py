@@ -87,18 +87,18 @@ def changes_over_n(by_n: pd.DataFrame) -> dict[str, str]:
     """What a measure changes by with N, each with its interval over seeds; empty where there is one
     N only.
 
-    by_n: a row a seed, a column an N; seeds that lack one are left out. From the least N to the
-    largest, and where 62, 126, 254 and 510 are there, also from 126 to 254 and the slope of a line
-    through the four.
+    by_n: a row a seed, a column an N; seeds that lack one that a row compares are left out of it.
+    From the least N to the largest, and where 62, 126, 254 and 510 are there, also from 126 to 254
+    and the slope of a line through the four.
     """
     doubled = [62, 126, 254, 510]
-    by_n = by_n.dropna(axis=1, how="all").dropna()
+    by_n = by_n.dropna(axis=1, how="all")
     if by_n.shape[1] < 2:
         return {}
     least, most = by_n.columns.min(), by_n.columns.max()
-    changes = {f"from {least} to {most}": by_n[most] - by_n[least]}
+    changes = {f"from {least} to {most}": (by_n[most] - by_n[least]).dropna()}
     if set(doubled) <= set(by_n):
-        changes["from 126 to 254"] = by_n[254] - by_n[126]
-        slopes = slope_per_doubling(doubled, by_n[doubled].to_numpy())
+        changes["from 126 to 254"] = (by_n[254] - by_n[126]).dropna()
+        slopes = slope_per_doubling(doubled, by_n[doubled].dropna().to_numpy())
         changes["slope, a doubling"] = pd.Series(slopes)
     return {name: signed(change) for name, change in changes.items()}

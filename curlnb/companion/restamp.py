@@ -41,32 +41,34 @@ def chosen(records: list[Record], commit: str) -> list[Record]:
 def restamp(profile: str) -> str:
     """Renew the digests of the reference runs of all stale experiments that kept their bits.
 
-    ValueError, with the metric, at the first that differs; experiments before it are renewed.
+    ValueError names the first metric that differs, after the experiments that agree were renewed.
     """
     every, commit = reference.records(profile), provenance.git("rev-parse", "HEAD")
     names = sorted(reference.stale(profile))
     if not names:
         return "no reference run is stale"
+    failed: list[str] = []
     for name in names:
         own = [record for record in every if record["experiment"] == name]
         picked = chosen(own, commit)
         print(f"  {name}: computing {len(picked)} of {len(own)} runs, one a branch", flush=True)
         runs = reference.folder(profile) / "runs"
-        _compare(runs / f"{name}.jsonl", picked)
-        for record in own:
-            asked = reference.asked_by(record)
-            record["code"], record["identity"] = asked.code, asked.identity
-        reference.write_runs(own, runs)
+        if problems := _compare(runs / f"{name}.jsonl", picked):
+            failed += problems
+            continue
+        _renew(own, runs)
         print(f"  {name}: the bits are the same; {len(own)} runs renewed", flush=True)
+    if failed:
+        raise ValueError(f"not a pure refactoring: {failed[0]}. Run `make reproduce reference`")
     return f"{len(names)} stale experiments renewed"
 
 
-def _compare(path: Path, picked: list[Record]) -> None:
-    """ValueError where runs of a reference file come out otherwise by the present code than by the
-    one that wrote it. Of training a run's first epoch is enough: two codes are compared, and not
+def _compare(path: Path, picked: list[Record]) -> list[str]:
+    """Metrics of a reference file's runs in which the code that wrote it and the present one
+    differ, a line each. Of training a run's first epoch is enough: two codes are compared, and not
     results.
     """
-    here = environment.home()
+    here, lines = environment.home(), []
     with (
         reference.former_code(path, "curlnb", "data") as (_, former),
         concurrent.futures.ThreadPoolExecutor(environment.cores()) as pool,
@@ -74,12 +76,12 @@ def _compare(path: Path, picked: list[Record]) -> None:
         then = pool.map(lambda record: _run(former, former / "then", record), picked)
         now = pool.map(lambda record: _run(here, former / "now", record), picked)
         for record, before, after in zip(picked, then, now, strict=True):
-            for metric, value in before.items():
-                if after.get(metric) != value:
-                    raise ValueError(
-                        f"not a pure refactoring: {record['experiment']} {metric}: "
-                        f"{after.get(metric)} now, {value} before. Run `make reproduce reference`"
-                    )
+            lines += [
+                f"{record['experiment']} {metric}: {after.get(metric)} now, {value} before"
+                for metric, value in before.items()
+                if after.get(metric) != value
+            ]
+    return lines
 
 
 def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
@@ -107,3 +109,10 @@ def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
     folder = Path(done.stdout.strip().splitlines()[-1].partition(": ")[0])
     metrics: dict[str, Any] = files.read_json(folder / "run.json")["metrics"]
     return metrics
+
+
+def _renew(own: list[Record], runs: Path) -> None:
+    for record in own:
+        asked = reference.asked_by(record)
+        record["code"], record["identity"] = asked.code, asked.identity
+    reference.write_runs(own, runs)

@@ -34,9 +34,10 @@ def test_histograms_are_drawn_as_densities_with_the_base_as_an_outline():
     plt.close(figure)
 
 
-def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
+def test_changes_over_n_are_those_of_seeds_that_have_what_they_compare():
+    no = np.nan
     by_n = pd.DataFrame(
-        {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, 9.0], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, np.nan]}
+        {62: [1.0, 2.0, 9.0], 126: [2.0, 3.0, no], 254: [3.0, 4.0, 9.0], 510: [4.0, 5.0, no]}
     )
     doublings = np.log2(510 / 62)  # almost three
     told = figures.changes_over_n(by_n)
@@ -47,4 +48,8 @@ def test_changes_over_n_are_those_of_seeds_that_have_all_of_them():
     slopes = slope_per_doubling(at, np.stack([7 - 0.5 * np.log2(at), 1 + 2 * np.log2(at)]))
     np.testing.assert_allclose(slopes, [-0.5, 2.0], rtol=1e-12)
     assert list(figures.changes_over_n(by_n[[62, 510]])) == ["from 62 to 510"]
+    by_n.loc[2, 510] = 15.0  # this seed has both ends, and not all four
+    more = figures.changes_over_n(by_n)
+    assert more["from 62 to 510"].startswith("+4.00")
+    assert more["slope, a doubling"] == told["slope, a doubling"]
     assert figures.changes_over_n(by_n[[62]]) == {}
