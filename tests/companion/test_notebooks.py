@@ -160,6 +160,26 @@ class TestPage:
         assert len(outputs) >= 2
 
 
+@cache
+def committed(profile):
+    return ledger.read(environment.reference_folder() / profile / ledger.FILE)
+
+
+@every_notebook
+def test_the_verdicts_that_a_page_shows_are_the_committed_ones(path):
+    """Its own at quick, and beside them the better evidence: no page is left behind when long runs
+    are judged anew.
+    """
+    quick = committed("quick")
+    rows = ledger.records(quick[quick["notebook"] == notebooks.name_of(path)])
+    better = ledger.records(ledger.best_of(map(committed, ledger.better_than("quick"))))
+    beside = {row["id"]: row for row in better if row["verdict"] != ledger.NOT_RUN}
+    texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in outputs_of(cells_of(path))]
+    ids = {row["id"] for row in rows}
+    shown = {line for t in texts if t.partition(":")[0] in ids for line in t.splitlines()}
+    assert shown == {*repr(formatting.ClaimsTable(rows, beside)).splitlines()}
+
+
 # --- dry runs
 
 
