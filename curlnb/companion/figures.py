@@ -87,9 +87,9 @@ def changes_over_n(by_n: pd.DataFrame) -> dict[str, str]:
     """What a measure changes by with N, each with its interval over seeds; empty where there is one
     N only.
 
-    by_n: a row a seed, a column an N; seeds that lack one that a row compares are left out of it.
-    From the least N to the largest, and where 62, 126, 254 and 510 are there, also from 126 to 254
-    and the slope of a line through the four.
+    by_n: a row for each seed, a column for each N. From the least N to the largest, and where 62,
+    126, 254 and 510 are there, also from 126 to 254 and the slope of a line through the four; each
+    over the seeds that have all N that it compares.
     """
     doubled = [62, 126, 254, 510]
     by_n = by_n.dropna(axis=1, how="all")
