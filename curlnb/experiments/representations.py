@@ -113,6 +113,36 @@ def measures(run: Run, *, seed: int, training: Training = Training()) -> dict[st
     return metrics | images.last(fitted.log)
 
 
+@experiment(name="images.neighbours", data=image_data.digest, training=images.fit)
+def neighbours(
+    run: Run, *, seed: int, training: Training = Training(), points: int = 500
+) -> dict[str, Any]:
+    """Train an encoder by `images.fit`, then list which images its features place near each other.
+
+    points: images of the evaluation split, the first of each class, equally many of each. Returns
+    nearest, for each of them its NEIGHBOURS nearest others by their places among the points (see
+    `nearest`), by which two networks can be compared; knn10, the accuracy of their vote; loss and
+    clamped of the last epoch. Source: chuang2020, Section 5.1, on Figure 5: "closer to that of the
+    ideal, unbiased loss".
+    """
+    fitted = images.fit(run, seed=seed, training=training)
+    labels = fitted.held_out.labels
+    some = image_data.first_of_each(labels, points)
+    features = image_data.features(fitted.model.encoder, fitted.held_out)[some]
+    metrics: dict[str, Any] = {"nearest": nearest(features).tolist()}
+    metrics["knn10"] = neighbourhood(features, labels[some])["knn10"]
+    return metrics | images.last(fitted.log)
+
+
+def nearest(embedding: Tensor) -> Tensor:
+    """The NEIGHBOURS nearest other points of each of n points [n, d] by cosine similarity, the
+    nearest first: [n, NEIGHBOURS], or [n, n - 1] of fewer points.
+    """
+    unit = nn.functional.normalize(embedding.double(), dim=1)
+    similarity = (unit @ unit.T).fill_diagonal_(-torch.inf)
+    return similarity.topk(min(NEIGHBOURS, len(unit) - 1)).indices
+
+
 def view_of(pictures: Tensor, training: Training, part: int) -> Tensor:
     """A random view of each of uint8 images [n, c, h, w], as in training, the same for every run.
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from formulas import generator
 from sklearn.metrics import roc_auc_score, silhouette_score
+from sklearn.neighbors import NearestNeighbors
 from torch.nn.functional import normalize
 
 from curlnb.experiments import image_data
@@ -14,6 +15,7 @@ from curlnb.experiments.representations import (
     Pictures,
     geometry,
     hardest_negatives,
+    nearest,
     neighbourhood,
     overlap,
     picture,
@@ -40,10 +42,12 @@ def test_neighbourhoods_agree_with_scikit_learn_and_a_loop():
         found = neighbourhood(some, which, cosine=metric == "cosine")["silhouette"]
         expected = silhouette_score(some.double().numpy(), which.numpy(), metric=metric)
         assert found == pytest.approx(expected, abs=1e-4)
-    distance = torch.cdist(normalize(x.double(), dim=1), normalize(x.double(), dim=1))
+    kept = NearestNeighbors(n_neighbors=10, metric="cosine").fit(x.double().numpy())
+    closest = kept.kneighbors(return_distance=False).tolist()  # of others than the point itself
+    assert nearest(x).tolist() == closest
+    assert nearest(lonely).shape == (9, 8)
     right = 0.0
-    for i in range(len(x)):
-        near = [j for j in distance[i].argsort().tolist() if j != i][:10]
+    for i, near in enumerate(closest):
         votes = torch.bincount(labels[near], minlength=4)
         best = (votes == votes.max()).nonzero()[:, 0].tolist()
         right += (int(labels[i]) in best) / len(best)
