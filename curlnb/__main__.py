@@ -98,12 +98,14 @@ def _parser() -> _Parser:
 
 
 def whole_number(text: str) -> int:
+    """1 or more, as an option has it. ValueError for anything else."""
     if (number := int(text)) < 1:
         raise ValueError(text)
     return number
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Do what a command line says, by default this process's, and return its exit status."""
     given = _parser().parse_args(arguments)
     try:
         check_environment()

@@ -29,10 +29,11 @@ import types
 from multiprocessing import forkserver, util
 
 PRELOADED = (
-    "dask.distributed", "ipykernel.kernelapp", "ipywidgets", "matplotlib_inline.backend_inline", "papermill.engines",
-    "sklearn.linear_model", "torch_geometric.nn", "torchvision.models",
+    "dask.distributed", "ipykernel.kernelapp", "ipywidgets", "matplotlib_inline.backend_inline",
+    "papermill.engines", "sklearn.linear_model", "torch_geometric.nn", "torchvision.models",
     *(f"curlnb.companion.{name}" for name in ("notebook", "reproduce", "restamp")),
-    *(f"curlnb.experiments.{name}" for name in ("graphs", "latent_images", "latent_text", "multiview", "sentences")),
+    *(f"curlnb.experiments.{name}" for name in ("graphs", "latent_images", "latent_text")),
+    *(f"curlnb.experiments.{name}" for name in ("multiview", "sentences")),
 )  # fmt: skip
 
 
@@ -173,7 +174,8 @@ def fork_pools():
 
     def spawn_or_ask(path, line, passed):
         started = re.fullmatch(
-            r"from multiprocessing.forkserver import main; main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)",
+            r"from multiprocessing.forkserver import main; "
+            r"main\((\d+), (\d+), (\[.*?\]), \*\*(\{.*\})\)",
             str(line[-1]),
         )
         if started and "TESTS_FORKS" in os.environ:

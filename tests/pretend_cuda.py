@@ -7,10 +7,10 @@ Import this module before curlnb, in a process of its own: it replaces parts of 
         model.to("cuda") ...
 
 raises RuntimeError where a GPU would: devices mixed, a generator of another device, numpy of a
-GPU's tensor. For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and every
-operation is looked at twice: as Python calls it (`_Calls`, which sees devices and generators that
-are asked for) and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile, TF32 and
-several GPUs are not exercised.
+GPU's tensor. For torch's own code the tensors are on the CPU; they say "cuda:0" in Python, and
+every operation is looked at twice: as Python calls it (`_Calls`, which sees devices and generators
+that are asked for) and as torch carries it out (`_Operations`). Kernels, cuDNN, torch.compile, TF32
+and several GPUs are not exercised.
 """
 
 import contextlib

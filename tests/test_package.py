@@ -100,6 +100,27 @@ def run(code, path, cwd, *options):
     )
 
 
+QUIET = """
+import importlib, pkgutil, socket
+def refuse(event, _):
+    if event in ("socket.connect", "socket.getaddrinfo", "urllib.Request"):
+        raise AssertionError(event)
+sys.addaudithook(refuse)
+import curlnb
+for module in pkgutil.walk_packages(curlnb.__path__, "curlnb."):
+    importlib.import_module(module.name)
+try:
+    socket.create_connection(("127.0.0.1", 9))
+except AssertionError:
+    print("would have been seen")
+"""
+
+
+def test_no_import_opens_a_connection(tmp_path):
+    done = run(QUIET, HOME, tmp_path)
+    assert done.stdout == "would have been seen\n", done.stderr
+
+
 WITHOUT_EXTRAS = """
 import importlib, json, torch
 from curlnb.losses import hard, pairwise
@@ -110,9 +131,10 @@ z = torch.nn.functional.normalize(encoders.encoder("cnn")[0](torch.rand(6, 3, 32
 loss = hard(*pairwise(z[:3], z[3:]), beta=1.0, tau_plus=0.1).mean().item()
 accuracy = float(evaluation.knn(z.detach(), torch.arange(6), z.detach(), torch.arange(6), k=1))
 said = {}
-for name in ("curlnb.runs.sweep", "curlnb.data.datasets", "curlnb.theory.packing", "curlnb.companion.report", "curlnb.experiments.images"):
+for name in ("runs.sweep", "data.datasets", "theory.packing", "companion.report",
+             "experiments.images"):
     try:
-        importlib.import_module(name)
+        importlib.import_module(f"curlnb.{name}")
     except ModuleNotFoundError as error:
         said[name] = str(error)
 print(json.dumps([curlnb.__version__, loss, accuracy, said]))
@@ -128,15 +150,16 @@ def test_torch_and_numpy_give_the_losses_and_the_rest_names_its_extra(bare, tmp_
     assert 0 < loss < 10
     assert accuracy == 1
     assert set(said) == {
-        "curlnb.runs.sweep",
-        "curlnb.data.datasets",
-        "curlnb.theory.packing",
-        "curlnb.companion.report",
-        "curlnb.experiments.images",
+        "runs.sweep",
+        "data.datasets",
+        "theory.packing",
+        "companion.report",
+        "experiments.images",
     }
     for line in said.values():
         assert re.fullmatch(
-            r"curlnb\.\w+ needs \w+: install the extra 'notebooks', `pip install 'curlnb\[notebooks\]'`",
+            r"curlnb\.\w+ needs \w+: install the extra 'notebooks', "
+            r"`pip install 'curlnb\[notebooks\]'`",
             line,
         )
     assert done.returncode == 2  # the commands

@@ -271,7 +271,8 @@ def test_nothing_committed_names_a_registry_or_a_path_of_a_machine():
         if name.endswith(TEXTS) and (HOME / name).exists():
             text = (HOME / name).read_text()
             assert not re.search(
-                r"(https?://|index-url[ =]+)[a-z0-9.-]*(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]",
+                r"(https?://|index-url[ =]+)[a-z0-9.-]*"
+                r"(pypi|hosted|npm|debian|anaconda)[a-z0-9-]*\.[a-z]",
                 text,
             ), name
             assert not re.search(r"(^|[^A-Za-z0-9_.])/(work|farm|root)/", text), name

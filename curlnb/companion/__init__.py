@@ -1,3 +1,5 @@
+"""What the notebooks share: settings, claims and verdicts, figures, reproduction and report."""
+
 from curlnb.extras import need
 
 need(

@@ -57,6 +57,7 @@ def saved(folder: Path, name: str) -> list[Path]:
 
 
 def list_of_runs(results: Path, name: str) -> Path:
+    """The file that names the runs which a notebook used."""
     return results / "runs" / "used" / f"{name.replace('/', '--')}.txt"
 
 

@@ -173,6 +173,7 @@ def scope(claim: Claim, data: str, profile: str) -> str:
 
 
 def about(claim: Claim) -> dict[str, Any]:
+    """What a row of the ledger has from the table of claims."""
     return {name: getattr(claim, name.removeprefix("claimed_")) for name in ABOUT}
 
 

@@ -137,6 +137,7 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, each by column."""
     return rows.to_dict("records")  # type: ignore[return-value]
 
 

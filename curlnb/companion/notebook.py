@@ -208,7 +208,8 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
     A run that several tables share, or that another notebook trained first, is counted once, with
     the seconds that it took then. Where runs were taken from the committed reference, and not
     computed here, a further level "origin" of the index tells them apart, and says which of their
-    numerics (device, precision, threads, torch) are not those of this machine.
+    numerics (device, precision, threads, torch) are not those of this machine. A printed line says
+    how to learn why a run was not taken.
     """
     columns = ["experiment", "identity", "device", "seconds", "origin"]
     runs = (
@@ -217,7 +218,10 @@ def compute(*tables: pd.DataFrame) -> pd.DataFrame:
         .drop_duplicates("identity")
     )
     by = ["experiment", "device", "origin"]
-    if (runs["origin"] == "computed").all():
+    computed = runs["origin"] == "computed"
+    if environment.adopt() and computed.any():
+        print("`curlnb why EXPERIMENT NAME=VALUE ...` says why a run was computed, not adopted")
+    if computed.all():
         by.remove("origin")
     cost = runs.groupby(by)["seconds"].agg(["count", "mean", "sum"]).round(1)
     return cost.set_axis(["runs", "seconds a run", "seconds"], axis=1)

@@ -25,6 +25,7 @@ from curlnb.runs.store import Record, read_reference, reference_place
 
 
 def folder(profile: str) -> Path:
+    """Where a profile's committed reference lies."""
     return environment.reference_folder() / profile
 
 
@@ -47,6 +48,7 @@ def records(profile: str = "quick") -> list[Record]:
 
 
 def records_in(reference: Path) -> list[Record]:
+    """All runs of a reference's folder, experiment by experiment."""
     return [
         record
         for path in sorted((reference / "runs").glob("*.jsonl"))

@@ -166,6 +166,7 @@ def _notebooks(
 
 
 def duration(seconds: float) -> str:
+    """Seconds in words: '42 s', '7 min', '2.5 h'."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -231,6 +231,7 @@ def reviews(texts: Iterable[tuple[str, int]], name: str, *, labelled: bool = Tru
 
 
 def one_line(text: str) -> str:
+    """The text with each stretch of white space as one blank."""
     return " ".join(text.split())
 
 

@@ -1,3 +1,5 @@
+"""Runs: experiments, their keys, the store, sweeps, training and what they were made with."""
+
 from curlnb.extras import need
 
 need(

@@ -133,6 +133,7 @@ def notebook_name() -> str:
 
 
 def reference_only() -> bool:
+    """Whether notebooks take committed runs alone and compute none, as in `make test`."""
     return setting("CURLNB_REFERENCE") == "1"
 
 
@@ -161,6 +162,7 @@ def cores() -> int:
 
 
 def cuda_graphs() -> bool:
+    """Whether compiled steps are replayed as CUDA graphs."""
     return setting("CURLNB_CUDA_GRAPHS") == "1"
 
 
@@ -180,6 +182,7 @@ def log(line: str) -> None:
 
 
 def dry() -> bool:
+    """Whether everything is cut short: a dry run shows that the code runs, and no more."""
     return setting("CURLNB_DRY") == "1"
 
 

@@ -102,5 +102,6 @@ def multisets(p: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def check_negatives(k: int) -> None:
+    """ValueError for fewer than one negative."""
     if k < 1:
         raise ValueError(f"k is {k}: use at least one negative")

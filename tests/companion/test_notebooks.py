@@ -303,7 +303,8 @@ def test_what_make_data_fetches_is_what_the_settings_name():
     }
     fetched = {name for name in needed["quick"] if datasets.available(name) != "embedded"}
     assert fetched == {"MPQA", "MSRP"}, (
-        "quick needs no network: these two tasks may not be committed, and are passed over where absent"
+        "quick needs no network: these two tasks may not be committed, and are passed over where "
+        "absent"
     )
     shown = ("drawings", "articles")  # what a lesson shows of a committed set, whatever is trained
     for path in NOTEBOOKS:

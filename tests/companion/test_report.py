@@ -263,7 +263,8 @@ def test_formulas_are_typeset_and_stay_text(tmp_path):
         "L_un^!=(f) <= alpha tau+": "<i>L</i><sub>un</sub><sup>≠</sup>(f) ≤ α τ⁺",
         "M^(-1/2)": "<i>M</i><sup>−1/2</sup>",
         "8 eps/(xi^2 - ...)^2": "8 ε/(ξ<sup>2</sup> - ...)<sup>2</sup>",
-        "q_beta^- of ball_in_cup and PTC_MR": "<i>q</i><sub>β</sub><sup>−</sup> of ball_in_cup and PTC_MR",
+        "q_beta^- of ball_in_cup": "<i>q</i><sub>β</sub><sup>−</sup> of ball_in_cup",
+        "PTC_MR": "PTC_MR",
         "at least 1 - delta, sqrt(6k) R": "at least 1 − δ, √(6k) R",
         "a <b> & 'c'": "a &lt;b&gt; &amp; &#x27;c&#x27;",
     }.items():

@@ -239,9 +239,11 @@ def test_one_notebook_through_the_whole_path_and_again_only_where_it_was_damaged
 SURROUNDINGS = """
 import importlib.util, os, sys, torch
 import matplotlib as mpl
-print("dtype", torch.get_default_dtype(), "tex", mpl.rcParams["text.usetex"], "size",
-      mpl.rcParams["axes.titlesize"], "from", sys.executable, "found", importlib.util.find_spec("of_the_reader"),
-      "attended", any(name in os.environ for name in ("JPY_SESSION_NAME", "VSCODE_PID")), "profile", profile)
+print("dtype", torch.get_default_dtype(), "tex", mpl.rcParams["text.usetex"],
+      "size", mpl.rcParams["axes.titlesize"], "from", sys.executable,
+      "found", importlib.util.find_spec("of_the_reader"),
+      "attended", any(name in os.environ for name in ("JPY_SESSION_NAME", "VSCODE_PID")),
+      "profile", profile)
 print("in two", end=" ", flush=True)
 print("messages", flush=True)
 """
@@ -253,7 +255,7 @@ def test_the_readers_surroundings_do_not_reach_a_kernel(checkout):
     """
     own = checkout.root / "surroundings"
     for name, text in {
-        "ipython/profile_default/startup/00.py": "import torch; torch.set_default_dtype(torch.double)",
+        "ipython/profile_default/startup/00.py": "import torch as t; t.set_default_dtype(t.double)",
         "matplotlibrc": "text.usetex: True\naxes.titlesize: 40\n",
         "packages/of_the_reader.py": "",
         "kernels/python3/kernel.json": json.dumps({"argv": ["false"], "display_name": "x"}),

@@ -293,17 +293,22 @@ def test_every_kind_of_patch_is_refused(monkeypatch, what, looked):
 
 def test_what_cannot_be_followed_is_named(kernel):
     said = kernel(
-        "stream = open('/dev/null')\n@experiment\ndef reads(run, *, seed): return {'a': len(stream.name)}\n"
+        "stream = open('/dev/null')\n"
+        "@experiment\ndef reads(run, *, seed): return {'a': len(stream.name)}\n"
         "sweep(reads, seeds=1, store=store, workers=0)"
     )
     assert said.startswith(
-        "IdentityError: stream, used in reads is a _io.TextIOWrapper, which cannot be followed into a run's key"
+        "IdentityError: stream, used in reads is a _io.TextIOWrapper, "
+        "which cannot be followed into a run's key"
     )
     assert len(said.splitlines()) == 1
 
 
 def test_an_own_part_counts_by_what_it_reaches(kernel):
-    own = "SCALE = {}\ndef mine(pos, neg): return SCALE * (neg.logsumexp(1) - pos)\nprint(images.simclr.asked(dict(objective=mine), 0).key)"
+    own = (
+        "SCALE = {}\ndef mine(pos, neg): return SCALE * (neg.logsumexp(1) - pos)\n"
+        "print(images.simclr.asked(dict(objective=mine), 0).key)"
+    )
     assert kernel(own.format(1.0)) != kernel(own.format(2.0))
     assert kernel(own.format(1.0)) == kernel(own.format(1.0))
 
@@ -340,25 +345,33 @@ def test_different_values_have_different_digests(one, other):
     assert follow(one, "one") == follow(one, "again")
 
 
+METHOD = "    def f(self):\n        return NUMBER\n"
 OWN = {  # what a cell may hold, with NUMBER in the place of what is changed
     "a function's attribute": "def own(x):\n    return x * own.t\nown.t = NUMBER",
-    "a list's method": "class L(list):\n    def f(self):\n        return NUMBER\nown = L([1])",
+    "a list's method": f"class L(list):\n{METHOD}own = L([1])",
     "a list's attribute": "class L(list):\n    pass\nown = L([1])\nown.t = NUMBER",
-    "a dictionary's method": "class D(dict):\n    def f(self):\n        return NUMBER\nown = D(a=1)",
-    "a named tuple's method": "class P(NamedTuple):\n    x: int\n    def f(self):\n        return NUMBER\nown = P(1)",
+    "a dictionary's method": f"class D(dict):\n{METHOD}own = D(a=1)",
+    "a named tuple's method": f"class P(NamedTuple):\n    x: int\n{METHOD}own = P(1)",
     "a named tuple's default": "class P(NamedTuple):\n    x: int = NUMBER\nown = P",
-    "an enumeration's method": "class E(enum.Enum):\n    A = 1\n    def f(self):\n        return NUMBER\nown = E.A",
-    "a property's class": "class R(property):\n    def f(self):\n        return NUMBER\nclass C:\n    x = R(len)\nown = C()",
-    "a tensor's method": "class T(torch.Tensor):\n    def f(self):\n        return NUMBER\nown = torch.zeros(2).as_subclass(T)",
-    "a wrapper's call": "class W:\n    __wrapped__ = len\n    def __call__(self, x):\n        return NUMBER\nown = W()",
-    "a metaclass's method": "class M(type):\n    def f(cls):\n        return NUMBER\nclass C(metaclass=M):\n    pass\nown = C",
-    "a factory's class": "@dataclass\nclass C:\n    x: list = field(default_factory=list)\n    t: int = NUMBER\nown = C()",
-    "a generic class": "class G(Generic[T]):\n    def f(self):\n        return NUMBER\nown = G()",
-}
+    "an enumeration's method": f"class E(enum.Enum):\n    A = 1\n{METHOD}own = E.A",
+    "a property's class": f"class R(property):\n{METHOD}class C:\n    x = R(len)\nown = C()",
+    "a tensor's method": f"class T(torch.Tensor):\n{METHOD}own = torch.zeros(2).as_subclass(T)",
+    "a wrapper's call":
+        "class W:\n    __wrapped__ = len\n    def __call__(self, x):\n        return NUMBER\n"
+        "own = W()",
+    "a metaclass's method": f"class M(type):\n{METHOD}class C(metaclass=M):\n    pass\nown = C",
+    "a factory's class":
+        "@dataclass\nclass C:\n    x: list = field(default_factory=list)\n    t: int = NUMBER\n"
+        "own = C()",
+    "a generic class": f"class G(Generic[T]):\n{METHOD}own = G()",
+}  # fmt: skip
 
 
 def run_cell(source):
-    before = "import enum, torch\nfrom dataclasses import dataclass, field\nfrom typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\n"
+    before = (
+        "import enum, torch\nfrom dataclasses import dataclass, field\n"
+        "from typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\n"
+    )
     scope = {"__name__": "cell"}
     exec(before + source, scope)
     return scope["own"]

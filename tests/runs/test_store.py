@@ -251,7 +251,7 @@ def test_curves_arrays_and_trained_networks_of_a_finished_run_are_had_by_name(tm
 
 
 def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_alone(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("CURLNB_RESULTS", str(tmp_path))
     record = min(
@@ -275,6 +275,9 @@ def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_a
     assert list(notebook.compute(other).index) == [
         ("graphs.infograph", "cpu", "reference, threads 1")
     ]
+    assert not capsys.readouterr().out
+    notebook.compute(table)
+    assert "curlnb why" in capsys.readouterr().out
     monkeypatch.setenv("CURLNB_ADOPT", "0")
     assert default_store().find(infograph, record["parameters"], record["seed"]) is None
 
@@ -343,6 +346,7 @@ def test_metrics_that_hide_a_column_or_are_no_numbers_are_refused(tmp_path, metr
 @pytest.mark.parametrize("value", ["hard", 62])
 def test_a_grid_of_single_values_says_what_to_write(value, tmp_path):
     with refused(
-        rf"own is {value!r}: a grid takes a list of values; what all runs have in common is own={value!r}"
+        rf"own is {value!r}: a grid takes a list of values; what all runs have in common is "
+        rf"own={value!r}"
     ):
         sweep(toy.given, {"own": value}, seeds=1, store=Store(tmp_path / "runs"))

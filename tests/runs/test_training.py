@@ -7,6 +7,7 @@ import torch
 from formulas import refused
 from torch import nn
 
+from curlnb.experiments.sentences import _diverged
 from curlnb.runs import devices
 from curlnb.runs.store import Run
 from curlnb.runs.training import (
@@ -104,12 +105,14 @@ def test_no_epoch_leaves_the_network_as_it_is_and_logs_nothing(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_learning_rate(tmp_path):
     model, count = nn.Linear(1, 1), iter(range(10))
-    with refused(r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller", TrainingError):
+    said = r"nan at step 3 \(epoch 2\), learning rate 0.5: try a smaller"
+    with refused(said, TrainingError) as stopped:
         fit(
             tmp_path,
             lambda *_: (model.weight.sum() * (float("nan") if next(count) == 3 else 1.0), {}),
             model,
         )
+    assert _diverged([], str(stopped.value))["diverged_at"] == 3  # read from these words
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def test_tammes_known_packings_are_found(classes):
     [
         (4, 3, 8 / 3),
         (5, 3, 81 / 40),  # a square pyramid, its base 1/8 below the equator; Tammes' is 2
-        # on the circle merging pays from 7 classes: 3 alone and the rest together, or 2 of 3 corners
+        # on the circle merging pays from 7 classes: 3 alone and the rest together, or 2 of 3
+        # corners
         (8, 2, 6 / 8),
         (13, 3, 11 * (2 - 2 / math.sqrt(5)) / 13),  # two classes share a corner of the icosahedron
     ],

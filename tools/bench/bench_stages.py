@@ -88,7 +88,8 @@ def stages(name, device, rate, *, compile):
 
 def _stages(name, device, precision, compile):
     """A step of BATCH images taken apart: for each stage its name, what to time, its operations and
-    its bytes. A stage that needs another's result is timed with it, and the difference is not taken.
+    its bytes. A stage that needs another's result is timed with it, and the difference is not
+    taken.
     """
     images = torch.cat([mini_images(device, BATCH)] * 2)
     parameters = augment.draw(2 * BATCH, 32, 32, torch.Generator(device).manual_seed(0))

