@@ -47,10 +47,8 @@ def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None
             cwd=path.parent,
         )
         code = (cell for cell in book.cells if cell.cell_type == "code" and cell.source.strip())
-        if any(cell.execution_count is None for cell in code):  # after sys.exit(0)
-            why = "a cell ends the kernel: what stands behind it was not run"
-        else:
-            why = ""
+        ended = any(cell.execution_count is None for cell in code)  # after sys.exit(0)
+        why = "a cell ends the kernel: what stands behind it was not run" if ended else ""
     except papermill.PapermillExecutionError as error:
         print(re.sub(r"\x1b\[[\d;]*m", "", str(error)), file=sys.stderr)
         why = f"{error.ename}: {error.evalue}"

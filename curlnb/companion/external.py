@@ -13,14 +13,12 @@ from pathlib import Path
 import pandas as pd
 
 _FILE = Path(__file__).with_name("external.csv")
-_NUMBERS = ("value", "control_value", "seeds")
 
 
 @cache
 def _table() -> pd.DataFrame:
-    table = pd.read_csv(_FILE, dtype=str, keep_default_na=False)
-    for column in _NUMBERS:
-        table[column] = pd.to_numeric(table[column])
+    numbers = dict.fromkeys(("value", "control_value", "seeds"), "")
+    table = pd.read_csv(_FILE, keep_default_na=False, na_values=numbers)
     table["gain"] = (table["value"] - table["control_value"]).round(6)
     return table
 

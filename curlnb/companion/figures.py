@@ -2,9 +2,7 @@
 mathematics and not the plotting.
 """
 
-import itertools
 from collections.abc import Mapping
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -32,9 +30,10 @@ def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) ->
     for c, colour in enumerate(class_colours(len(world.rho))):
         axis.scatter(f[:, 0], f[:, 1], s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
         label = f"$c_{{{c + 1}}}$, $\\rho$ = {float(world.rho[c]):.2f}"
-        cross: dict[str, Any] = dict(marker="X", s=110, edgecolor="black", zorder=3)
         x, y = (world.D[c] @ f).tolist()
-        axis.scatter(x, y, color=colour, label=label, **cross)
+        axis.scatter(
+            x, y, s=110, marker="X", color=colour, edgecolor="black", label=label, zorder=3
+        )
     axis.set(xlabel="$f_1(x)$", ylabel="$f_2(x)$", aspect="equal")
 
 
@@ -59,18 +58,13 @@ def pair_matrix(axis: Axes, matrix: Tensor, title: str) -> None:
     """A [C, C] matrix of losses with its numbers, rows the anchor's class and columns the
     negative's.
     """
-    at = range(len(matrix))
-    axis.pcolormesh(matrix, vmin=0, cmap="magma_r", edgecolor="white", linewidth=2)
-    for row, column in itertools.product(at, at):
-        x, shade = float(matrix[row, column]), float(matrix[row, column] / matrix.max())
-        ink = "white" if shade > 0.4 else "0.15"
-        axis.text(column + 0.5, row + 0.5, f"{x:.2f}", color=ink, ha="center", va="center")
-    middles, names = [c + 0.5 for c in at], [f"$c_{{{c + 1}}}$" for c in at]
-    axis.set_xticks(middles, names)
-    axis.set_yticks(middles, names)
-    axis.invert_yaxis()
-    axis.set_aspect("equal")
+    from sklearn.metrics import ConfusionMatrixDisplay  # slow to import
+
+    names = [f"$c_{{{c + 1}}}$" for c in range(len(matrix))]
+    shown = ConfusionMatrixDisplay(matrix.numpy(), display_labels=names)
+    shown.plot(ax=axis, cmap="magma_r", values_format=".2f", colorbar=False, im_kw={"vmin": 0})
     axis.set(title=title, xlabel="class of the negative", ylabel="class of the anchor")
+    axis.grid(visible=False)
 
 
 def signed(differences: pd.Series, digits: int = 2) -> str:

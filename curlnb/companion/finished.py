@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -12,8 +11,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from curlnb.companion import ledger, notebooks
+from curlnb.data.download import sha256_of
 from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
+from curlnb.runs.source import digest_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -35,20 +36,37 @@ def alone_in(results: Path) -> Iterator[None]:
         ) from None
 
 
-def changed(results: Path, left: Mapping[str, str]) -> list[str]:
-    """Those of the files that a notebook left, relative to `results`, that are no longer what they
-    were.
+def unfinished(
+    status: Status,
+    results: Path,
+    path: Path,
+    profile: str,
+    change: Mapping[str, Any] = {},
+    *,
+    adopted: bool = False,
+) -> str:
+    """Why a notebook is not finished; empty where it is and what it left is whole. adopted: whether
+    it may stand on adopted runs.
     """
-    return [name for name, digest in left.items() if _digest_of(results / name) != digest]
+    name = notebooks.name_of(path)
+    state = status.get(name, {})
+    if state.get("state") != "done" or (state["adopted"] and not adopted):
+        return f"{name} has not been reproduced at {profile}"
+    if state["inputs"] != inputs_of(path, profile, change):
+        return f"{name} or what it stands on has changed since"
+    lost = {file for file, _ in state["left"].items() ^ files_of(results, name).items()}
+    return f"{results / min(lost)} was changed or lost since" if lost else ""
 
 
 def files_of(results: Path, name: str) -> dict[str, str]:
     """Path, relative to `results`, and digest of what a notebook left: its executed copy, its list
-    of runs, its tables and figures.
+    of runs, its tables and figures; of the ledger, how many rows are its own.
     """
     own = [results / "notebooks" / f"{name}.ipynb", list_of_runs(results, name)]
     own += saved(results / "tables", name) + saved(results / "figures", name)
-    return {p.relative_to(results).as_posix(): _digest_of(p) for p in own if p.is_file()}
+    judged = (ledger.read_all(results)["notebook"] == name).sum()
+    digests = {file.relative_to(results).as_posix(): sha256_of(file) for file in own}
+    return digests | {ledger.FILE: f"{judged} rows"}
 
 
 def saved(folder: Path, name: str) -> list[Path]:
@@ -61,10 +79,6 @@ def list_of_runs(results: Path, name: str) -> Path:
     return results / "runs" / "used" / f"{name.replace('/', '--')}.txt"
 
 
-def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
-
-
 def inputs_of(path: Path, profile: str, change: Mapping[str, Any] = {}) -> str:
     """Digest of what a notebook's outputs follow from: its cells and settings, the package's files,
     the lock, the data's checksums, the committed tables that it shows, the machine, the profile.
@@ -75,7 +89,6 @@ def inputs_of(path: Path, profile: str, change: Mapping[str, Any] = {}) -> str:
     around = [home / "requirements.lock", *(home / "data").glob("*.json")]
     for folder in (PACKAGE, *(reference / name for name in shown)):
         around += [f for f in folder.rglob("*") if f.suffix in (".csv", ".html", ".py", ".toml")]
-    known = [_digest_of(file) for file in (path.with_suffix(".toml"), *sorted(around))]
+    known = [sha256_of(file) for file in (path.with_suffix(".toml"), *sorted(around))]
     machine = [provenance.machine(), str(default_device()), os.environ.get("CURLNB_THREADS", "")]
-    text = json.dumps([cells, known, machine, profile, dict(change)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digest_of(json.dumps([cells, known, machine, profile, dict(change)]))

@@ -195,8 +195,7 @@ def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], 
     if np.allclose(x, x[0], rtol=1e-9, atol=0):
         return numbers | {"sd": 0.0}, "all differences are equal: are they different runs?"
     interval = correlation_interval if claim.unit == "correlation" else t_interval
-    ends = dict(zip(("mean", "low", "high"), interval(x), strict=True))
-    return numbers | ends | {"sd": float(x.std(ddof=1))}, ""
+    return numbers | interval(x)._asdict() | {"sd": float(x.std(ddof=1))}, ""
 
 
 def _of_interval(

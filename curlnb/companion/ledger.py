@@ -13,7 +13,6 @@ own_claims.csv. In memory a ledger is a DataFrame of COLUMNS and ABOUT, one row 
 table's order. Claims that the table no longer has are left out when a file is read.
 """
 
-import hashlib
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from curlnb.companion.judgement import (
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
 from curlnb.runs import environment, files
 from curlnb.runs.files import write_atomically
+from curlnb.runs.source import digest_of
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
 PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
@@ -147,7 +147,6 @@ def record(rows: pd.DataFrame, path: Path, notebook: str) -> None:
     The file is locked, and replaced as a whole: notebooks that end at once lose nothing, and no
     reader sees half a file. A damaged ledger is set aside (see `unless_damaged`).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         old = unless_damaged(read, path, frame([]))
         merged = frame(records(old[old["notebook"] != notebook]) + records(rows))
@@ -169,8 +168,7 @@ def _cells(file: Path | io.StringIO) -> pd.DataFrame:
 
 
 def _digests(cells: pd.DataFrame) -> list[str]:
-    rows = ("\x1f".join(row).encode() for row in cells.to_numpy().tolist())
-    return [hashlib.sha256(row).hexdigest()[:12] for row in rows]
+    return [digest_of("\x1f".join(row))[:12] for row in cells.to_numpy().tolist()]
 
 
 def read(path: Path) -> pd.DataFrame:

@@ -145,9 +145,7 @@ def save_table(settings: Settings, table: pd.DataFrame, name: str) -> pd.DataFra
 
 
 def _has_named_rows(table: pd.DataFrame) -> bool:
-    return any(each is not None for each in table.index.names) or not pd.api.types.is_integer_dtype(
-        table.index
-    )
+    return [*table.index.names] != [None] or not pd.api.types.is_integer_dtype(table.index)
 
 
 def beside(settings: Settings, table: pd.DataFrame, name: str) -> dict[str, pd.DataFrame]:
@@ -186,9 +184,7 @@ def save_figure(settings: Settings, figure: Figure, name: str, alt: str = "") ->
 
 
 def _place(settings: Settings, kind: str, name: str, ending: str) -> Path:
-    path = settings.results / kind / f"{settings.notebook}-{name}.{ending}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    return settings.results / kind / f"{settings.notebook}-{name}.{ending}"
 
 
 def ledger(settings: Settings) -> ledgers.Ledger:

@@ -9,7 +9,6 @@ Property Inspector, Advanced Tools):
     {"last": true}      it reads the ledger, and so comes after all others
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 from curlnb.companion import profiles
 from curlnb.data import datasets
 from curlnb.runs import environment
+from curlnb.runs.source import digest_of
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,7 @@ def digest_of_settings(values: Mapping[str, Any]) -> str:
     """Of one profile's settings, by which a notebook that runs with others than the committed
     reference is known.
     """
-    text = json.dumps(values, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return digest_of(json.dumps(values, sort_keys=True, default=repr))[:12]
 
 
 def data_of(path: Path, profile: str) -> list[str]:

@@ -3,7 +3,7 @@ their gap.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from curlnb.companion.statistics import t_interval
+from curlnb.companion.statistics import Interval, t_interval
 
 BIASED, DEBIASED, HARD = "SimCLR", "debiased", "hard"
 UNBIASED, CORRECTED = "unbiased (labelled negatives)", "corrected"
@@ -111,9 +111,15 @@ def gain_panels(
         paired_gains(axis, gains, published=stars, independent=bars)
         for at, given in enumerate(gains.values()):
             mean, *_ = interval(given)
-            box = dict(facecolor="white", edgecolor="none", pad=0.5)
-            above: dict[str, Any] = dict(xytext=(0, 8), textcoords="offset points", bbox=box)
-            axis.annotate(f"{mean:+z.{digits}f}", (mean, at), ha="center", fontsize=10, **above)
+            axis.annotate(
+                f"{mean:+z.{digits}f}",
+                (mean, at),
+                (0, 8),
+                textcoords="offset points",
+                ha="center",
+                fontsize=10,
+                bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
+            )
         axis.set_title(title, fontsize=11)
         axis.set(xlabel="points", ylim=(rows - 0.5, -0.6))
         axis.margins(x=0.08)
@@ -123,14 +129,6 @@ def gain_panels(
     return figure
 
 
-class Interval(NamedTuple):
-    """A mean and the two ends of its interval, as the ledger and committed tables have them."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def interval(differences: Sequence[float]) -> Interval:
     """Mean and 95% t interval of differences, one a seed; a single one has no width. An `Interval`
     is returned as it is.
@@ -138,7 +136,7 @@ def interval(differences: Sequence[float]) -> Interval:
     if isinstance(differences, Interval):
         return differences
     x = np.asarray(differences, dtype=float)
-    return Interval(*(t_interval(x) if len(x) > 1 else [float(x.mean())] * 3))
+    return t_interval(x) if len(x) > 1 else Interval(*[float(x.mean())] * 3)
 
 
 def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> float:
@@ -162,9 +160,8 @@ def curve_and_gap(
     runs: a row a run, with a column seed. The axes of `x` are numeric.
     """
     wide = runs.pivot_table(index=[x, "seed"], columns=arm, values=y)
-    order = [control, *(name for name in dict.fromkeys(runs[arm]) if name != control)]
     last, gaps = {}, {}
-    for name in order:
+    for name in dict.fromkeys([control, *runs[arm]]):
         mean = wide[name].groupby(level=0).mean().dropna()
         axes[0].plot(mean.index, mean, marker=marker(name), color=colour(name))
         last[name] = mean.iloc[-1]

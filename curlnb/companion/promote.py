@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from curlnb.companion import ledger, notebooks
-from curlnb.companion.finished import (
-    alone_in,
-    changed,
-    inputs_of,
-    list_of_runs,
-    saved,
-)
+from curlnb.companion.finished import alone_in, list_of_runs, saved, unfinished
 from curlnb.companion.notebooks import name_of
-from curlnb.companion.reference import folder, records, records_in, why_stale, write_runs
+from curlnb.companion.reference import folder, records, why_stale, write_runs
 from curlnb.companion.reproduce import reproduce
 from curlnb.runs import environment, files
 from curlnb.runs.files import read_json, write_atomically, write_json
@@ -75,15 +69,14 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
         status = files.read_json(results / "status.json")
         candidates = notebooks.with_profile(notebooks.find(), profile)
         problems = {
-            path: _unfinished(results, status.get(name_of(path), {}), path, profile, bool(renewed))
+            path: unfinished(status, results, path, profile, adopted=bool(renewed))
             for path in renewed or candidates
         }
-        books = [path for path, problem in problems.items() if not problem]
-        left_out = [problem for problem in problems.values() if problem]
+        books = {name_of(path): path for path, problem in problems.items() if not problem}
+        left_out = [*filter(None, problems.values())]
         if left_out and (renewed or profile == "quick" or not books):
             raise ValueError(f"{left_out[0]}: run `make reproduce PROFILE={profile}` first")
-        names = [name_of(path) for path in books]
-        lists = [list_of_runs(results, name) for name in names]
+        lists = [list_of_runs(results, name) for name in books]
         used = {line for file in lists if file.exists() for line in file.read_text().split()}
         paths = [results / "runs" / key / "run.json" for key in sorted(used)]
         found = [*filter(None, map(files.read_sealed, paths))]
@@ -93,39 +86,26 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
                 f"`make reproduce PROFILE={profile}` again"
             )
         about, before = (read_json(each / "provenance.json") for each in (results, target))
-        seconds = {name: status[name]["longest"] for name in names}
+        seconds = {name: status[name]["longest"] for name in books}
         if renewed and before:
-            own = {name: about[name] for name in ("date", "commit", "machine")}
-            about = before | {"judged": before.get("judged", {}) | own}
-            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in names}
+            about = before | {
+                "judged": {name: about[name] for name in ("date", "commit", "machine")}
+            }
+            seconds |= {name: x for name, x in before["notebook_seconds"].items() if name in books}
         settings = {
-            name_of(path): notebooks.digest_of_settings(notebooks.settings_of(path)[profile])
-            for path in books
+            name: notebooks.digest_of_settings(notebooks.settings_of(path)[profile])
+            for name, path in books.items()
         }
         about |= {"notebook_seconds": seconds, "settings": settings}
-        others = [name for name in map(name_of, candidates) if name not in names]
+        others = [name for name in map(name_of, candidates) if name not in books]
         _put(results, target, about, found, others, partly=bool(others or renewed))
-        for name, path in zip(names, books, strict=True) if profile == "quick" else ():
+        for name, path in books.items() if profile == "quick" else ():
             write_executed(results / "notebooks" / f"{name}.ipynb", path)
         rest = f"; what is committed of others stays: {'; '.join(left_out)}" if left_out else ""
         return (
-            f"{', '.join(names)}: in the {profile} reference now, with {len(found)} runs that were "
+            f"{', '.join(books)}: in the {profile} reference now, with {len(found)} runs that were "
             f"computed here{rest}"
         )
-
-
-def _unfinished(
-    results: Path, status: dict[str, Any], path: Path, profile: str, adopted: bool
-) -> str:
-    """Why a notebook's results cannot be promoted; empty where they can. adopted: whether it may
-    stand on adopted runs.
-    """
-    if status.get("state") != "done" or (status.get("adopted") and not adopted):
-        return f"{name_of(path)} has not been reproduced at {profile}"
-    if lost := changed(results, status["left"]):
-        return f"{results / lost[0]} was changed or lost since"
-    same = status["inputs"] == inputs_of(path, profile)
-    return "" if same else f"{name_of(path)} or what it stands on has changed since"
 
 
 def _put(
@@ -146,7 +126,7 @@ def _put(
     """
     names, runs = [*about["notebook_seconds"]], {}
     if partly and (known := read_json(target / "provenance.json")):
-        runs = {record["identity"]: record for record in records_in(target)}
+        runs = {record["identity"]: record for record in records(target.name)}
         order = [name_of(path) for path in notebooks.find()]
         for of_each in ("notebook_seconds", "settings"):
             kept = {name: value for name, value in known[of_each].items() if name in others}
@@ -162,16 +142,15 @@ def _put(
     rows = [row for row in old if row["notebook"] in others]
     # settings that were changed are the committed ones now
     rows += [row | {"profile": target.name} for row in new if row["notebook"] in names]
-    target.mkdir(parents=True, exist_ok=True)
-    ledger.write(ledger.frame(rows), target / ledger.FILE)
     write_json(target / "provenance.json", about)
-    staying = {table for name in others for table in saved(target / "tables", name)}
-    for table in {*(target / "tables").rglob("*.csv")} - staying:
-        table.unlink()
-    for table in (table for name in names for table in saved(results / "tables", name)):
-        place = target / table.relative_to(results)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(table, place)
+    ledger.write(ledger.frame(rows), target / ledger.FILE)
+    for name in names:
+        for table in saved(target / "tables", name):
+            table.unlink()
+        for table in saved(results / "tables", name):
+            place = target / table.relative_to(results)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(table, place)
     shutil.rmtree(target / "runs", ignore_errors=True)
     write_runs(runs.values(), target / "runs")
     for measured in results.glob("bench*.csv"):

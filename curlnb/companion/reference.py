@@ -44,16 +44,8 @@ def asked_by(record: Record) -> Asked:
 
 def records(profile: str = "quick") -> list[Record]:
     """All committed reference runs of a profile."""
-    return records_in(folder(profile))
-
-
-def records_in(reference: Path) -> list[Record]:
-    """All runs of a reference's folder, experiment by experiment."""
-    return [
-        record
-        for path in sorted((reference / "runs").glob("*.jsonl"))
-        for record in read_reference(path).values()
-    ]
+    paths = sorted((folder(profile) / "runs").glob("*.jsonl"))
+    return [record for path in paths for record in read_reference(path).values()]
 
 
 def stale(profile: str = "quick") -> dict[str, str]:

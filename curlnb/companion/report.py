@@ -4,7 +4,6 @@ the notebooks and where the numbers come from. `make report` writes it, and the 
 It needs no network and no script from elsewhere.
 """
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,30 +63,9 @@ def write_report(
     each notebook, by name. home: the address of a site that the page is part of.
     """
     page = _page(results, out.parent, links)
-    text = _environment().get_template("report.html").render(**page, home=home)
+    text = PAGES.get_template("report.html").render(**page, home=home)
     write_atomically(out, lambda file: file.write_text(text, encoding="utf-8"))
     return out
-
-
-@functools.cache
-def _environment() -> Environment:
-    """The templates beside this module, and what they show rows of the ledger by."""
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "formulas": typeset.html,
-        "claimed": formatting.claimed_text,
-        "measured": formatting.measured,
-        "plot": _plot,
-        "duration": duration,
-    }
-    made.globals |= {"PAPERS": PAPER_TITLES, "KINDS": KIND_TITLES, "MARKS": MARKS}
-    return made
 
 
 def verdicts(rows: pd.DataFrame) -> str:
@@ -187,3 +165,21 @@ def _plot(row: Row) -> dict[str, Any] | None:
     bounds = [at[name] for name in ("claimed_low", "claimed_high") if name in at]
     region = (at.get("claimed_low", 0), at.get("claimed_high", 100))
     return {"effect": None} | at | {"region": region, "bounds": bounds}
+
+
+PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+"""The templates beside this module, and what they show rows of the ledger by."""
+PAGES.globals |= {"PAPERS": PAPER_TITLES, "KINDS": KIND_TITLES, "MARKS": MARKS}
+PAGES.filters |= {
+    "formulas": typeset.html,
+    "claimed": formatting.claimed_text,
+    "measured": formatting.measured,
+    "plot": _plot,
+    "duration": duration,
+}

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ from curlnb.companion.finished import (
     PACKAGE,
     Status,
     alone_in,
-    changed,
     files_of,
     inputs_of,
     list_of_runs,
+    unfinished,
 )
-from curlnb.companion.notebooks import name_of
+from curlnb.companion.notebooks import name_of, needs
 from curlnb.runs import environment, files, provenance
 from curlnb.runs.devices import default_device
 from curlnb.runs.files import printable, write_json
@@ -74,13 +74,14 @@ class _Job:
     """A notebook at work in a process of its own, which ends soon after this one does, with its log
     and the lines of its progress.
 
-    words: what `curlnb.companion.execute` takes behind the notebook and its executed copy.
+    words: what `curlnb.companion.execute` takes behind the notebook and its executed copy. inputs:
+    the digest of what its outputs follow from, as it begins.
     """
 
     def __init__(
-        self, path: Path, results: Path, words: list[str], variables: dict[str, str]
+        self, path: Path, results: Path, words: list[str], variables: dict[str, str], inputs: str
     ) -> None:
-        self.name, self.start = name_of(path), time.monotonic()
+        self.name, self.start, self.inputs = name_of(path), time.monotonic(), inputs
         output = results / "notebooks" / f"{self.name}.ipynb"
         self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
         progress = self.log.with_suffix(".progress")
@@ -109,7 +110,7 @@ class _Job:
 
 @dataclass
 class _Reproduction:
-    """Notebooks at work, what became of them, and what is said of the whole."""
+    """What became of notebooks, and what is said of the whole."""
 
     profile: str
     results: Path
@@ -117,18 +118,11 @@ class _Reproduction:
     adopt: bool
     change: Mapping[str, Any]
     status: Status
-    at_work: list[_Job] = field(default_factory=list)
-    inputs: dict[str, str] = field(default_factory=dict)
 
     def reproduce(self, paths: list[Path], jobs: int | None) -> int:
         """What `reproduce` does, and returns."""
-        todo, finished = self.unfinished(paths)
-        for path in finished:
-            seconds = self.status[name_of(path)]["seconds"]
-            print(
-                f"  {name_of(path)}: finished before, its inputs unchanged ({seconds:.0f} s then)"
-            )
-        self.run(_turns(todo, jobs), len(finished), len(paths))
+        todo = self.todo(paths)
+        self.run(_turns(todo, jobs), len(paths) - len(todo), len(paths))
         place = self.results / "provenance.json"
         if todo or not ledger.unless_damaged(files.read_json, place, {}):
             write_json(place, self.provenance())
@@ -141,28 +135,23 @@ class _Reproduction:
             print(f"FAILED {name}: {state['error']} (log: {self.results / state['log']})")
         return len(failed)
 
-    def unfinished(self, paths: list[Path]) -> tuple[dict[Path, notebooks.Needs], list[Path]]:
-        """The notebooks to run, with their needs, and those that are finished."""
-        todo: dict[Path, notebooks.Needs] = {}
-        finished: dict[Path, notebooks.Needs] = {}
-        judged = ledger.read_all(self.results)["notebook"].value_counts()
+    def todo(self, paths: list[Path]) -> list[Path]:
+        """The notebooks to run; why one is made again, and which are finished, is printed."""
+        why = {
+            path: unfinished(self.status, self.results, path, self.profile, self.change)
+            for path in paths
+        }
+        some = self.adopt or any(why.values())
+        # what the others come to stands in the ledger that the last ones read
+        todo = [path for path in paths if some and (self.adopt or why[path] or needs(path).last)]
         for path in paths:
             name = name_of(path)
-            before = self.status.get(name, {})
-            needs = notebooks.needs(path)
-            self.inputs[name] = inputs_of(path, self.profile, self.change)
-            wanted = {"state": "done", "adopted": False, "inputs": self.inputs[name]}
-            wanted |= {"judged": judged.get(name, 0)}
-            same = wanted.items() <= before.items() and not self.adopt
-            lost = changed(self.results, before["left"]) if same else []
-            for piece in lost:
-                print(
-                    f"  {name}: {self.results / piece} was changed or lost since: it is made again"
-                )
-            (finished if same and not lost else todo)[path] = needs
-        if todo:  # what the others come to stands in the ledger that these read
-            todo |= {path: finished.pop(path) for path, needs in [*finished.items()] if needs.last}
-        return todo, list(finished)
+            if path not in todo:
+                seconds = f"{self.status[name]['seconds']:.0f} s then"
+                print(f"  {name}: finished before, its inputs unchanged ({seconds})")
+            elif name in self.status and why[path]:
+                print(f"  {why[path]}: it is made again")
+        return todo
 
     def run(self, turns: list[tuple[list[Path], int]], done: int, total: int) -> None:
         """Run the notebooks, group after group, so many of each at a time. The longest come first,
@@ -175,15 +164,16 @@ class _Reproduction:
         for group, at_once in turns:
             waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
             share = max(1, environment.cores() // at_once)
-            while waiting or self.at_work:
-                while waiting and len(self.at_work) < at_once:
+            at_work: list[_Job] = []
+            while waiting or at_work:
+                while waiting and len(at_work) < at_once:
                     path = waiting.pop()
                     print(f"  {name_of(path)}: started", flush=True)
-                    job = _Job(path, self.results, words, self.variables(share))
-                    self.at_work.append(job)
+                    inputs = inputs_of(path, self.profile, self.change)
+                    job = _Job(path, self.results, words, self.variables(share), inputs)
+                    at_work.append(job)
                 time.sleep(0.2)
-                for job in [*self.at_work]:
-                    self.look(job, share)
+                at_work = [job for job in at_work if self.look(job, share)]
 
     def variables(self, share: int) -> dict[str, str]:
         """The environment of a kernel with a share of the cores: the project's own Python, package
@@ -202,15 +192,16 @@ class _Reproduction:
             "JUPYTER_PREFER_ENV_PATH": "1",
         }
 
-    def look(self, job: _Job, share: int) -> None:
-        """Pass on what a notebook says; where it has ended, note what became of it."""
+    def look(self, job: _Job, share: int) -> bool:
+        """Pass on what a notebook says, and whether it is still at work; where it has ended, note
+        what became of it.
+        """
         over = job.process.poll() is not None
         for line in job.lines:
             print(f"    {job.name} {printable(line.rstrip())}", flush=True)
         if not over:
-            return
+            return True
         job.lines.close()
-        self.at_work.remove(job)
         error = job.error()
         seconds = round(time.monotonic() - job.start, 1)
         longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
@@ -221,8 +212,7 @@ class _Reproduction:
             "longest": longest,  # which trained its runs; later ones found them
             "cores": share,
             "log": str(job.log.relative_to(self.results)),
-            "inputs": self.inputs[job.name],
-            "judged": int((ledger.read_all(self.results)["notebook"] == job.name).sum()),
+            "inputs": job.inputs,
             "left": files_of(self.results, job.name),
             "adopted": self.adopt,
         }
@@ -230,6 +220,7 @@ class _Reproduction:
         self.done += not error
         print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
         print(f"whole: {self.done} of {self.total} notebooks", flush=True)
+        return False
 
     def provenance(self) -> dict[str, Any]:
         """What these results were made with."""
@@ -249,15 +240,16 @@ class _Reproduction:
         }
 
 
-def _turns(todo: Mapping[Path, notebooks.Needs], jobs: int | None) -> list[tuple[list[Path], int]]:
+def _turns(todo: Sequence[Path], jobs: int | None) -> list[tuple[list[Path], int]]:
     """The notebooks in groups that come one after the other, each with how many of it run at once,
     so that all cores are busy while one of them imports or draws.
     """
     # Two that train might not both find room on a GPU.
     alone_on_gpu = jobs is None and default_device().type != "cpu"
     groups: list[list[Path]] = [[], [], [], []]
-    for path, needs in todo.items():
-        turn = 3 if needs.last else 2 if needs.alone else int(alone_on_gpu and needs.trains)
+    for path in todo:
+        own = needs(path)
+        turn = 3 if own.last else 2 if own.alone else int(alone_on_gpu and own.trains)
         groups[turn].append(path)
     at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
     pairs = zip(groups, at_once, strict=True)

@@ -11,9 +11,10 @@ the truth is the stated size or more.
 
 import bisect
 import math
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 CONFIDENCE, POWER, FEWEST_SEEDS, MOST_SEEDS = 0.95, 0.9, 5, 1_000_000
@@ -26,22 +27,30 @@ REPRODUCED, SMALL, SMALLER, CONTRADICTED, UNDECIDED = (
 )
 
 
-def t_interval(differences: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Mean and 95% t interval (mean, low, high) of n >= 2 finite numbers."""
+class Interval(NamedTuple):
+    """A mean and the two ends of its interval, as the ledger and committed tables have them."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def t_interval(differences: ArrayLike) -> Interval:
+    """Mean and 95% t interval of n >= 2 finite numbers."""
     x = np.asarray(differences, dtype=np.float64)
     mean, half = float(x.mean()), critical(len(x)) * float(x.std(ddof=1)) / math.sqrt(len(x))
-    return mean, mean - half, mean + half
+    return Interval(mean, mean - half, mean + half)
 
 
-def correlation_interval(correlations: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Mean and 95% interval (mean, low, high) of n >= 2 correlations strictly between -1 and 1,
-    computed on Fisher's scale, artanh, so that the interval stays within [-1, 1].
+def correlation_interval(correlations: ArrayLike) -> Interval:
+    """Mean and 95% interval of n >= 2 correlations strictly between -1 and 1, computed on Fisher's
+    scale, artanh, so that the interval stays within [-1, 1].
     """
     low, mean, high = sorted(math.tanh(x) for x in t_interval(np.arctanh(correlations)))
-    return mean, low, high
+    return Interval(mean, low, high)
 
 
-def slope_per_doubling(at: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:
+def slope_per_doubling(at: ArrayLike, values: ArrayLike) -> np.ndarray:
     """The slope of a least-squares line through each row of values [seeds, n] over the base-2
     logarithm of `at` [n]. Shape [seeds].
     """

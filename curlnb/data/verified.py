@@ -14,7 +14,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ def _remedy(entry: Entry, part: str) -> str:
     if entry.committed:
         path = file_of(entry, part).relative_to(environment.home())
         return f"restore it with `git checkout -- {path}`"
-    if not (entry.mirror or any(sha256 for _, sha256 in entry.archives)):
+    if not _sources(entry, None):
         return _by_hand(entry)
     return (
         f"fetch it ({entry.megabytes:,} MB) with curlnb.data.datasets.fetch({entry.name!r}), or "
@@ -178,22 +178,20 @@ def _fetch(entry: Entry, folder: Path | None) -> None:
     raise DataError(f"{entry.name}: {what}")
 
 
-def _sources(entry: Entry, folder: Path | None) -> list[tuple[object, Callable[[], None]]]:
+def _sources(entry: Entry, folder: Path | None) -> Sequence[tuple[object, Callable[[], None]]]:
     """Where to look, in order: words to show, and what puts all parts into the cache."""
     if folder is not None:
         place = official_place(entry, folder)
         if place is None:
             raise DataError(f"{folder} does not hold {entry.name}: see the table in data/README.md")
         return [(place, partial(_keep_official, entry, place))]
-    found: list[tuple[object, Callable[[], None]]] = [
+    archives = [
         (url, partial(_keep_archive, entry, url, sha256))
         for url, sha256 in entry.archives
         if sha256
     ]
-    if entry.mirror:
-        mirror = ("its mirror", partial(_keep_mirror, entry))
-        found.insert(0 if entry.mirror == "first" else len(found), mirror)
-    return found
+    mirrors = [("its mirror", partial(_keep_mirror, entry))] if entry.mirror else []
+    return mirrors + archives if entry.mirror == "first" else archives + mirrors
 
 
 def _archives(entry: Entry) -> dict[str, str]:

@@ -203,13 +203,14 @@ def code_digest(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
     for.
     """
     chosen = _names_in(parameters)
-    digests = []
-    for part in _parts(function, parameters):
-        if is_ours(part.__module__):
-            digests.append(package_digest(part.__module__, part.__name__, chosen))
-        else:
-            digests.append(follow(part, part.__name__))
-    return digest_of(*digests)
+    return digest_of(
+        *(
+            package_digest(part.__module__, part.__name__, chosen)
+            if is_ours(part.__module__)
+            else follow(part, part.__name__)
+            for part in _parts(function, parameters)
+        )
+    )
 
 
 def _parts(function: Callable[..., Any], parameters: Mapping[str, Any]) -> list[Any]:
@@ -236,10 +237,8 @@ def code_graphs(
 
 def _names_in(parameters: Mapping[str, Any]) -> frozenset[str]:
     """The texts among the values and in the lists among them."""
-    values: list[Any] = []
-    for value in parameters.values():
-        values += value if isinstance(value, list | tuple) else [value]
-    return frozenset(each for each in values if isinstance(each, str))
+    several = (v if isinstance(v, list | tuple) else [v] for v in parameters.values())
+    return frozenset(each for values in several for each in values if isinstance(each, str))
 
 
 # --- parameters -----------------------------------------------------------------------------------

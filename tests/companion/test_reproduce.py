@@ -394,7 +394,7 @@ def test_a_finished_reproduction_becomes_the_reference_and_no_edit_is_overwritte
     assert path.read_text() == edited
 
 
-def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
+def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path, monkeypatch):
     old, one = reference.folder("night"), "2_dcl/5.4_table3_control"
     fresh, target = tmp_path / "fresh", tmp_path / "night"
     shutil.copytree(old, target)
@@ -405,12 +405,12 @@ def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
     fresh.mkdir()
     ledger.write(own.assign(data="elsewhere"), fresh / ledger.FILE)
     about = {"date": "today", "notebook_seconds": {one: 1.0}, "settings": {one: "new"}}
+    known = reference.records("night")
     again = [
-        record | {"seconds": 0.5}
-        for record in reference.records("night")
-        if record["experiment"] == "control.curl_sac"
+        record | {"seconds": 0.5} for record in known if record["experiment"] == "control.curl_sac"
     ]
     others += ["a notebook without results"]
+    monkeypatch.setattr(environment, "reference_folder", lambda: tmp_path)
     promote._put(fresh, target, about, again, others, partly=True)
     about = files.read_json(target / "provenance.json")
     assert about["date"] == "today"
@@ -425,8 +425,8 @@ def test_what_is_promoted_at_night_leaves_the_other_notebooks_results(tmp_path):
     names = {path.name for path in (target / "tables").rglob("*.csv")}
     kept = {path.name for path in (old / "tables").rglob("*.csv")}
     assert names == {name for name in kept if not name.startswith("5.4_")}
-    by_identity = {record["identity"]: record for record in [*reference.records("night"), *again]}
-    found = {record["identity"]: record for record in reference.records_in(target)}
+    by_identity = {record["identity"]: record for record in [*known, *again]}
+    found = {record["identity"]: record for record in reference.records("night")}
     assert found == by_identity
 
 
