@@ -55,7 +55,7 @@ def unfinished(
     if state["inputs"] != inputs_of(path, profile, change):
         return f"{name} or what it stands on has changed since"
     lost = {file for file, _ in state["left"].items() ^ files_of(results, name).items()}
-    return f"{results / min(lost)} was changed or lost since" if lost else ""
+    return f"{name}: {results / min(lost)} was changed or lost since" if lost else ""
 
 
 def files_of(results: Path, name: str) -> dict[str, str]:

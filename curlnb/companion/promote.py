@@ -151,6 +151,9 @@ def _put(
             place = target / table.relative_to(results)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(table, place)
+    own = {table for name in (*names, *others) for table in saved(target / "tables", name)}
+    for table in {*(target / "tables").rglob("*.csv")} - own:
+        table.unlink()
     shutil.rmtree(target / "runs", ignore_errors=True)
     write_runs(runs.values(), target / "runs")
     for measured in results.glob("bench*.csv"):

@@ -138,7 +138,9 @@ class _Reproduction:
     def todo(self, paths: list[Path]) -> list[Path]:
         """The notebooks to run; why one is made again, and which are finished, is printed."""
         why = {
-            path: unfinished(self.status, self.results, path, self.profile, self.change)
+            path: unfinished(
+                self.status, self.results, path, self.profile, self.change, adopted=self.adopt
+            )
             for path in paths
         }
         some = self.adopt or any(why.values())
@@ -149,7 +151,7 @@ class _Reproduction:
             if path not in todo:
                 seconds = f"{self.status[name]['seconds']:.0f} s then"
                 print(f"  {name}: finished before, its inputs unchanged ({seconds})")
-            elif name in self.status and why[path]:
+            elif self.status.get(name, {}).get("state") == "done" and why[path]:
                 print(f"  {why[path]}: it is made again")
         return todo
 

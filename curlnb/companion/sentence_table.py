@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from curlnb.companion.arms import gain
 from curlnb.data.sentences import TASKS
 
 MEAN = "mean of all"
@@ -25,12 +26,13 @@ def differences(
     rows: a row a run, with the columns arm and seed, and the tasks' accuracies. A control that has
     one row, as the mean of word vectors does, which has no seed, is taken from every seed.
     """
-    own, base = (
-        rows[rows["arm"] == arm].set_index("seed")[[*tasks]] for arm in (treatment, control)
-    )
-    gains = (own - (base.iloc[0] if len(base) == 1 else base)).dropna().rename(columns=short)
-    gains[MEAN] = gains.mean(axis=1)
-    return {str(task): gains[task] for task in gains}
+    base = rows[rows["arm"] == control]
+    if len(base) == 1:
+        own = rows[rows["arm"] == treatment].set_index("seed")
+        found = {short(task): own[task] - base[task].iloc[0] for task in tasks}
+    else:
+        found = {short(task): gain(rows, task, treatment, control) for task in tasks}
+    return found | {MEAN: sum(found.values()) / len(found)}
 
 
 def table_2(rows: pd.DataFrame, tasks: Sequence[str], printed: pd.DataFrame) -> pd.DataFrame:
@@ -40,7 +42,7 @@ def table_2(rows: pd.DataFrame, tasks: Sequence[str], printed: pd.DataFrame) -> 
     rows: as in `differences`; printed: method by task, as printed. Columns are the papers' tasks in
     their order, NaN where one was not run.
     """
-    named = rows[["arm", *tasks]].rename(columns=short)
+    named = rows[["arm", *tasks]].rename(columns={task: short(task) for task in tasks})
     groups = named.groupby("arm", sort=False)
     seeds = rows["seed"].nunique()
     parts = {f"here, n = {seeds}": groups.mean()}
