@@ -272,6 +272,7 @@ def test_a_notebook_run_by_hand_adopts_reference_runs_and_computes_what_is_new_a
     assert list(other["origin"]) == ["reference, threads 1"], (
         "its numerics are said where they are not those of here"
     )
+    capsys.readouterr()
     assert list(notebook.compute(other).index) == [
         ("graphs.infograph", "cpu", "reference, threads 1")
     ]
