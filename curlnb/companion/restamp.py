@@ -89,10 +89,8 @@ def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
     given = record["parameters"]
     if "epochs" in given:
         given = given | {"epochs": min(given["epochs"], 1)}
-    words = [
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in (given | {"seed": record["seed"]}).items()
-    ]
+    given = given | {"seed": record["seed"]}
+    words = [f"{name}={json.dumps(value)}" for name, value in given.items()]  # "true" is a text
     own = {
         "PYTHONPATH": str(home),
         "CURLNB_HOME": str(home),
