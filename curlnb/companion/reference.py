@@ -95,5 +95,8 @@ def write_runs(found: Iterable[Record], target: Path) -> None:
         text = "".join(
             json.dumps(files.seal(record, reference_place(name))) + "\n" for record in own
         )
-        write_atomically(target / f"{name}.jsonl", lambda p, text=text: p.write_text(text))  # type: ignore[misc]
+        write_atomically(
+            target / f"{name}.jsonl",
+            lambda p, text=text: p.write_text(text),  # type: ignore[misc]
+        )
     read_reference.cache_clear()  # the next promotion would lose the difference

@@ -208,7 +208,9 @@ class Synthetic(Environment):
         )
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(torch.randn(2, 3, generator=self._generator).numpy())  # type: ignore[return-value]
+        return tuple(  # type: ignore[return-value]
+            torch.randn(2, 3, generator=self._generator).numpy()
+        )
 
 
 def make(name: str, size: int = FRAME, shrink: int = 1) -> Environment:

@@ -53,7 +53,9 @@ def representation_network(encoder: str | MakeEncoder, shape: torch.Size) -> nn.
     encoder: "small", or as in `own_parts.make_encoder`, followed by a linear layer to DIM.
     """
     if encoder == "small":
-        return Small(shape[0], shape[1]).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return Small(shape[0], shape[1]).to(  # type: ignore[call-overload]
+            memory_format=torch.channels_last
+        )
     # vgg16 ends in its 512 x 100 layer already
     body, dim = own_parts.make_encoder(encoder, shape[0], shape[1])
     return nn.Sequential(body, nn.Identity() if dim == DIM else nn.Linear(dim, DIM)).to(

@@ -48,7 +48,9 @@ def lab(rgb: Tensor) -> Tensor:
         rows = zip(TO_XYZ, WHITE, strict=True)
         xyz = torch.stack(
             [
-                sum(linear[:, c] * (weight / white) for c, weight in enumerate(row))  # type: ignore[misc]
+                sum(  # type: ignore[misc]
+                    linear[:, c] * (weight / white) for c, weight in enumerate(row)
+                )
                 for row, white in rows
             ],
             1,

@@ -92,7 +92,12 @@ def _corrected(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
 
 
 def _unbiased(loss: Contrast, seen: Similarities) -> tuple[Tensor, Tensor]:
-    each = losses.unbiased(seen.pos, seen.neg, seen.same, temperature=loss.temperature)  # type: ignore[arg-type]
+    each = losses.unbiased(
+        seen.pos,
+        seen.neg,
+        seen.same,  # type: ignore[arg-type]
+        temperature=loss.temperature,
+    )
     return each, seen.pos.new_zeros(())
 
 
@@ -171,7 +176,10 @@ def objective_loss(
         else:
             neg, same = losses.subsample(neg, loss.negatives, generator, same)
     if named is None:
-        each, clamped = own_parts.losses_of(loss.objective, pos, neg), pos.new_zeros(())  # type: ignore[arg-type]
+        each, clamped = (
+            own_parts.losses_of(loss.objective, pos, neg),  # type: ignore[arg-type]
+            pos.new_zeros(()),
+        )
     else:
         extra = losses.positives(*views) if len(views) > 2 and named.takes else None
         beta = scheduled(loss.beta, loss.schedule, done)

@@ -131,7 +131,8 @@ class Source:
                     waiting.extend(reversed(reader.references))
             number = {at: str(place) for place, at in enumerate(texts)}
             parts = (part for at in texts for part in (texts[at], *map(number.get, references[at])))
-            self.graphs[start, chosen] = Graph(digest_of(*parts), texts, frozenset(imports))  # type: ignore[arg-type]
+            digest = digest_of(*parts)  # type: ignore[arg-type]
+            self.graphs[start, chosen] = Graph(digest, texts, frozenset(imports))
         return self.graphs[start, chosen]
 
 

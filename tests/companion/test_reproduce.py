@@ -19,7 +19,7 @@ import pytest
 import toy
 from filelock import FileLock
 
-from curlnb.__main__ import main
+from curlnb.__main__ import _named, main
 from curlnb.companion import ledger, promote, reference, reproduce, restamp
 from curlnb.companion.notebook import STYLE
 from curlnb.runs import environment, files
@@ -536,6 +536,22 @@ def test_restamp_renews_what_kept_its_bits_and_names_what_did_not(monkeypatch, t
     reference.read_reference.cache_clear()  # what was written counts
     assert restamp.restamp("quick") == "no reference run is stale"
     assert len(reference.records("quick")) == 8
+
+
+def test_a_restamp_asks_for_a_record_with_its_own_parameters(monkeypatch, tmp_path):
+    """A text that reads as JSON stays one."""
+    asked = []
+
+    def command(line, **_):
+        asked.append(line)
+        return subprocess.CompletedProcess(line, 0, stdout=f"{tmp_path}: 1 s, {{}}\n", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", command)
+    files.write_json(tmp_path / "run.json", {"metrics": {}})
+    given = {"positives": "true", "bn_groups": None, "tasks": ["MR", "1"], "epochs": 20}
+    restamp._run(HOME, tmp_path, {"experiment": "x", "parameters": given, "seed": 3})
+    words = asked[0][asked[0].index("x") + 1 :]
+    assert _named(words) == given | {"epochs": 1, "seed": 3}
 
 
 def test_a_run_by_the_command_is_adopted_or_computed_and_says_so(monkeypatch, tmp_path, capfd):

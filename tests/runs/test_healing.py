@@ -100,7 +100,8 @@ def other_schema(path, strange):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
         return
     with safe_open(path, framework="pt") as file:
-        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+        names = file.keys()
+        tensors, metadata = {name: file.get_tensor(name) for name in names}, file.metadata()
     save_file(tensors, path, metadata | {"schema": "99"})
 
 
