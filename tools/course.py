@@ -5,13 +5,11 @@
 `docs/course.md` says how to use both.
 """
 
-import csv
 import itertools
 import json
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -166,12 +164,6 @@ def lessons():
     return [one for one in found if one.exercises]
 
 
-def about():
-    """For each lesson what it needs and what is learnt, from course_lessons.csv."""
-    with open(Path(__file__).parent / "course_lessons.csv", newline="", encoding="utf-8") as file:
-        return {row["lesson"]: row for row in csv.DictReader(file)}
-
-
 # --- the editions ---------------------------------------------------------------------------------
 
 
@@ -236,7 +228,6 @@ def build(folder):
 
 def listing(found):
     """The assignments by paper as Markdown."""
-    known = about()
     yield "# The course's assignments\n\nWritten by `make course`; see docs/course.md."
     for folder, title in PAPERS.items():
         there = [one for one in found if one.folder == folder]
@@ -246,10 +237,10 @@ def listing(found):
             yield "| assignment | exercises | points | minutes | reading | before | learnt |"
             yield "|---|---|---|---|---|---|---|"
         for one in there:
-            row = known.get(one.name, {"needs": "", "learnt": ""})
+            told = notebooks.Needs(**one.content["metadata"].get("curlnb", {}))
             numbers = f"{len(one.exercises)} | {one.points} | {one.minutes} | {one.reading}"
             link = f"[{one.title}](release/{one.name}.ipynb)"
-            yield f"| {link} | {numbers} | {row['needs']} | {row['learnt']} |"
+            yield f"| {link} | {numbers} | {told.before} | {told.learnt} |"
 
 
 def main():

@@ -7,6 +7,7 @@ Property Inspector, Advanced Tools):
     {"trains": false}   it computes no runs: on a GPU several such notebooks may be at work at once
     {"alone": true}     it times something: nothing else may be at work
     {"last": true}      it reads the ledger, and so comes after all others
+    {"before": "...", "learnt": "..."}   what the course says of the lesson
 """
 
 import json
@@ -29,6 +30,8 @@ class Needs:
     trains: bool = True
     alone: bool = False
     last: bool = False
+    before: str = ""
+    learnt: str = ""
 
 
 def find(selected: Iterable[str] = ()) -> list[Path]:
