@@ -95,7 +95,7 @@ def needs(path: Path) -> Needs:
 
 
 def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
-    """Those that have settings for the profile: all have quick, gpu and paper, some have night.
+    """Those that have settings for the profile: all have quick, most have others.
 
     How many are left out is printed. ValueError where none has settings for it, or one's settings
     cannot be read.
