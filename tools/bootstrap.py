@@ -102,7 +102,7 @@ def torch_list(backend, lock):
     """What to install of another build of torch: a list with digests, or, where there is none and
     the user says to do without, the locked versions.
     """
-    listed = re.match(r"\w+$", backend) and read("requirements-" + backend + ".lock")
+    listed = read("requirements-" + backend + ".lock")
     if listed:
         return listed
     if os.environ.get("CURLNB_UNVERIFIED") == "1":
@@ -161,7 +161,7 @@ def set_up(python):
     pip = [INSIDE, "-m", "pip", "install", "--quiet", "--no-deps", *CHECKED]
     run([*pip, "-r", os.path.join(ROOT, "tools", "uv.lock")], "uv could not be installed")
     if asked is None and not backend and needs_no_cuda():
-        os.environ["UV_HTTP_TIMEOUT"] = os.environ.get("UV_HTTP_TIMEOUT", "10")
+        os.environ.setdefault("UV_HTTP_TIMEOUT", "10")
         listed = read("requirements-cpu.lock")
         trial = install(*CHECKED, "--dry-run", "--torch-backend", "cpu", "-r", "-")
         if call(trial, listed).returncode == 0:

@@ -30,14 +30,7 @@ def build(folder, *options):
     """
     out = folder / "html"
     sphinx = ["-m", "sphinx", "-b", "html", "-j", "auto", "-q", "-W", "--keep-going", *options]
-    places = [
-        "-c",
-        f"{HOME / 'docs' / 'site'}",
-        "-d",
-        f"{folder / 'doctrees'}",
-        f"{HOME}",
-        f"{out}",
-    ]
+    places = ["-c", "docs/site", "-d", folder / "doctrees", ".", out]
     done = subprocess.run([*PYTHON, *sphinx, *places], capture_output=True, text=True, cwd=HOME)
     if done.returncode:
         raise RuntimeError("Sphinx complains:\n" + done.stderr)
@@ -60,9 +53,9 @@ def main():
             wrong += [f"{page}: {fault}" for page, own in found.items() for fault in own]
     except RuntimeError as error:
         wrong = [str(error)]
-    print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
-    return 1 if wrong else 0
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

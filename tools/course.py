@@ -36,11 +36,11 @@ c.ClearSolutions.code_stub = {"python": "..."}
 c.OverwriteCells.add_missing_cells = True
 c.Execute.timeout = 600
 """
-TASK = re.compile(
-    r"^### (?P<title>\d+\. .+?) \*\((?P<level>\w+), (?P<minutes>\d+) minutes\)\*$", re.M
-)
+TASK = re.compile(r"^### (?P<title>\d+\. .+?) \*\(\w+, (?P<minutes>\d+) minutes\)\*$", re.M)
 QUIET = "import sys\nsys.stderr = sys.stdout"
 """Before a check of nbgrader's, which takes a warning or a debug line on stderr for a failure."""
+PARTS = {"exercise": "stub", "solution": "solution", "check": "check"}
+"""The parts of an exercise by the tags of their cells."""
 REFEREE = "## For the referee"
 WORDS_A_MINUTE = 150  # of prose with formulas
 
@@ -50,7 +50,7 @@ def text_of(cell):
 
 
 def tags_of(cell):
-    return set(cell.get("metadata", {}).get("tags", []))
+    return set(cell["metadata"].get("tags", []))
 
 
 @dataclass
@@ -59,7 +59,6 @@ class Exercise:
 
     lesson: str
     title: str
-    level: str
     minutes: int
     stub: str = ""
     solution: str = ""
@@ -132,11 +131,9 @@ class Lesson:
         found = []
         for cell in self.cells:
             if cell["cell_type"] == "markdown" and (task := TASK.search(text_of(cell))):
-                minutes = int(task["minutes"])
-                found.append(Exercise(self.name, task["title"], task["level"], minutes))
-            for tag, part in (("exercise", "stub"), ("solution", "solution"), ("check", "check")):
-                if tag in tags_of(cell):
-                    setattr(found[-1], part, text_of(cell))
+                found.append(Exercise(self.name, task["title"], int(task["minutes"])))
+            for tag in tags_of(cell) & PARTS.keys():
+                setattr(found[-1], PARTS[tag], text_of(cell))
         for one in found:  # a solution has a name of its own, so that no check sees it
             one.solution = one.solution.replace(f"{one.function}_solution", one.function)
         return found
@@ -216,9 +213,9 @@ def build(folder):
         for path, graded in ((release, False), (source, True)):
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(edition(one, graded=graded), path)
-    texts = [environment.home() / "data" / "README.md", *environment.home().glob("docs/*.md")]
-    for text in texts:  # to which the lessons link
-        target = folder / text.relative_to(environment.home())
+    home = environment.home()
+    for text in (home / "data" / "README.md", *home.glob("docs/*.md")):  # to which the lessons link
+        target = folder / text.relative_to(home)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(text.read_bytes())
     (folder / "nbgrader_config.py").write_text(CONFIGURATION)
@@ -231,11 +228,10 @@ def listing(found):
     yield "# The course's assignments\n\nWritten by `make course`; see docs/course.md."
     for folder, title in PAPERS.items():
         there = [one for one in found if one.folder == folder]
-        if there:
-            points, minutes = (sum(one.points for one in there), sum(one.minutes for one in there))
-            yield f"\n## {title}\n\n{points} points, {minutes} minutes\n"
-            yield "| assignment | exercises | points | minutes | reading | before | learnt |"
-            yield "|---|---|---|---|---|---|---|"
+        points, minutes = sum(one.points for one in there), sum(one.minutes for one in there)
+        yield f"\n## {title}\n\n{points} points, {minutes} minutes\n"
+        yield "| assignment | exercises | points | minutes | reading | before | learnt |"
+        yield "|---|---|---|---|---|---|---|"
         for one in there:
             told = notebooks.Needs(**one.content["metadata"].get("curlnb", {}))
             numbers = f"{len(one.exercises)} | {one.points} | {one.minutes} | {one.reading}"

@@ -21,14 +21,14 @@ class Entry:
 
     splits: samples by split. sha256: digests by part; empty if the content was never at hand, so
     that the digest of the first fetch counts (`verified`). reader: the function that reads the
-    official files (`official_sets`). archives: pairs of an address and a
-    SHA-256, each of the whole set; without a SHA-256 it is not fetched, but read if the user has
-    it. files: official files without an archive, all of them needed, that the user has. mirror:
-    whether `tools/data/mirrors.py` knows another source, and whether it comes "first" or "last".
-    megabytes: what a fetch transfers. Images: shape [c, h, w] and classes. Texts: articles (or
-    reviews) by split, vectors (the default table of word vectors), labelled. Graphs: numbers of
-    graphs, classes and node labels (0 without); nodes, edges: averages a graph, undirected edges
-    counted once, with the two decimals that the paper prints.
+    official files (`official_sets`). archive: the address of the whole set, archive_sha256: its
+    digest; without one it is not fetched, but read if the user has it. files: official files
+    without an archive, all of them needed, that the user has. mirror: whether
+    `tools/data/mirrors.py` knows another source, and whether it comes "first" or "last". megabytes:
+    what a fetch transfers. Images: shape [c, h, w] and classes. Texts: articles (or reviews) by
+    split, vectors (the default table of word vectors), labelled. Graphs: numbers of graphs, classes
+    and node labels (0 without); nodes, edges: averages a graph, undirected edges counted once, with
+    the two decimals that the paper prints.
     """
 
     name: str
@@ -39,7 +39,8 @@ class Entry:
     splits: dict[str, int] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
     reader: str = ""
-    archives: tuple[tuple[str, str], ...] = ()
+    archive: str = ""
+    archive_sha256: str = ""
     files: tuple[str, ...] = ()
     mirror: str = ""
     megabytes: int = 0

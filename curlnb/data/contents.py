@@ -28,9 +28,11 @@ from curlnb.data.catalogue import Entry
 Tensors = dict[str, Tensor]
 
 
-def write_tensors(tensors: Tensors, path: Path) -> None:
-    """A safetensors file, a format that holds nothing but numbers."""
-    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+def write_tensors(tensors: Mapping[str, Tensor | None], path: Path) -> None:
+    """A safetensors file, a format that holds nothing but numbers; a tensor that is None is left
+    out.
+    """
+    save_file({key: t.contiguous() for key, t in tensors.items() if t is not None}, path)
 
 
 # --- images
@@ -55,10 +57,8 @@ def from_mosaic(picture: np.ndarray, shape: tuple[int, ...], classes: int) -> tu
     the classes instead, so that any number of first ones is balanced.
     """
     channels, height, width = shape
-    rows, columns = picture.shape[0] // height, picture.shape[1] // width
-    tiles = torch.from_numpy(picture[..., :channels]).reshape(
-        rows, height, columns, width, channels
-    )
+    pixels = torch.from_numpy(picture[..., :channels])
+    tiles = pixels.unflatten(1, (-1, width)).unflatten(0, (-1, height))  # [rows, h, columns, w, c]
     by_class = tiles.permute(0, 2, 4, 1, 3).reshape(classes, -1, *shape)
     images = by_class.transpose(0, 1).flatten(0, 1).contiguous()
     return images, torch.arange(len(images)) % classes
@@ -132,21 +132,16 @@ def graph_digest(raw: Raw) -> str:
     digest = hashlib.sha256()
     for tensor in raw:
         if tensor is not None:
-            values = tensor.contiguous().numpy().astype("<i8").tobytes()
+            values = tensor.numpy().astype("<i8").tobytes()
             digest.update(f"{list(tensor.shape)}".encode() + values)
     return digest.hexdigest()
 
 
 def _read_graphs(entry: Entry, path: Path) -> Raw:
     if entry.committed:
-        prefix = f"{entry.name}_"
-        tables = {f.stem.removeprefix(prefix): f.read_text() for f in path.glob(f"{prefix}*.txt")}
-        return read_tables(tables)
+        files = path.glob(f"{entry.name}_*.txt")
+        return read_tables({f.stem.removeprefix(f"{entry.name}_"): f.read_text() for f in files})
     return Raw(**load_file(path))
-
-
-def _write_graphs(raw: Raw, path: Path) -> None:
-    write_tensors({key: t for key, t in raw._asdict().items() if t is not None}, path)
 
 
 class Kind(NamedTuple):
@@ -182,7 +177,7 @@ KINDS = {
         lambda entry, part: f"graphs/{entry.name}{'' if entry.committed else '.safetensors'}",
         graph_digest,
         _read_graphs,
-        _write_graphs,
+        lambda raw, path: write_tensors(raw._asdict(), path),
     ),
     "vectors": Kind(
         lambda entry, part: f"glove/{entry.name}.safetensors",

@@ -61,7 +61,6 @@ def _transfer(url: str, part: Path) -> None:
     """Append what is missing of `url` to `part`; reconnect while each connection brings more."""
     while True:
         have = part.stat().st_size if part.exists() else 0
-        problem: object = "the connection broke off"
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
@@ -76,13 +75,13 @@ def _transfer(url: str, part: Path) -> None:
                     shutil.copyfileobj(reply, counted)
             if part.stat().st_size >= total:
                 return
+            raise ConnectionError("the connection broke off")
         except (OSError, http.client.HTTPException) as error:
             if getattr(error, "code", 0) == 416:  # everything is here; the digest decides
                 return
-            problem = error
-        if not part.exists() or part.stat().st_size <= have:
-            resume = "; run the same command again to resume" if have else ""
-            raise DataError(f"{url} could not be downloaded ({problem}){resume}")
+            if not part.exists() or part.stat().st_size <= have:
+                resume = "; run the same command again to resume" if have else ""
+                raise DataError(f"{url} could not be downloaded ({error}){resume}") from None
 
 
 def members(place: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, bytes]]:

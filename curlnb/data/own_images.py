@@ -110,7 +110,7 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
 
     folder = Path(path).expanduser()
     title = name or folder.resolve().name
-    inside = [own.name for own in folder.iterdir() if own.is_dir()] if folder.is_dir() else []
+    inside = [own.name for own in folder.glob("*/")]
     splits = sorted(name for name in inside if name.lower() in SPLITS)
     if splits not in ([], ["test", "train"], ["train", "val"]):
         found = ", ".join(splits)
@@ -121,9 +121,8 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     def counts(file: str) -> bool:
         return Path(file).suffix.lower() in endings and not Path(file).name.startswith(".")
 
-    how: dict[str, Any] = dict(loader=_picture, is_valid_file=counts)
     try:
-        sets = [ImageFolder(folder / part, **how) for part in parts]
+        sets = [ImageFolder(folder / part, loader=_picture, is_valid_file=counts) for part in parts]
     except OSError as error:  # no such folder, none in it, or one without a picture
         raise DataError(f"{error}: give train/<class>/* and test/<class>/*, or <class>/*") from None
     pictures = [picture for each in sets for picture, _ in each]
@@ -135,12 +134,11 @@ def from_folder(path: str | Path, name: str | None = None) -> OwnImages:
     images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
     if bool((images == images[:, :1]).all()):
         images = images[:, :1]
-    labels = [each.classes[label] for each in sets for label in each.targets]
+    labels = np.array([each.classes[label] for each in sets for label in each.targets])
     test = torch.arange(len(images)) >= len(sets[0])
     if len(sets) == 1:
         test = held_out(torch.tensor(sets[0].targets), 0.2, 0, title)
-    own = [np.array(labels)[part] for part in (~test.numpy(), test.numpy())]
-    return from_arrays(images[~test], own[0], images[test], own[1], name=title)
+    return from_arrays(images[~test], labels[~test], images[test], labels[test], name=title)
 
 
 def _picture(file: str) -> np.ndarray:

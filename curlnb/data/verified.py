@@ -26,7 +26,7 @@ from curlnb.data.catalogue import Entry
 from curlnb.data.contents import KINDS
 from curlnb.data.download import DataError, cache_folder, download, sha256_of
 from curlnb.runs import environment
-from curlnb.runs.files import Damaged, write_atomically
+from curlnb.runs.files import Damaged, printable, write_atomically
 
 MIRRORS = environment.FOUND / "tools" / "data" / "mirrors.py"
 
@@ -58,16 +58,16 @@ def _open(entry: Entry, part: str) -> Any:
         content = kind.read(entry, path)
         digest = kind.digest(content)
     except Exception as error:  # whatever a reader makes of a damaged file
-        raise Damaged(" ".join(str(error).split()) or type(error).__name__) from None
+        raise Damaged(printable(error) or type(error).__name__) from None
     if digest != (_expected(entry, part) or digest):
         raise Damaged("its SHA-256 is not the recorded one")
     return content
 
 
-def keep(entry: Entry, part: str, content: Any, origin: object = "these files") -> str:
+def keep(entry: Entry, part: str, content: Any, origin: object = "these files") -> None:
     """Write a part's file, whole or not at all, if the content is what the catalogue says.
 
-    origin: where it comes from, for messages. Returns the content's digest.
+    origin: where it comes from, for messages.
     """
     kind, expected = KINDS[entry.modality], _expected(entry, part)
     came = f"{entry.name} ({part}) from {origin}"
@@ -86,7 +86,6 @@ def keep(entry: Entry, part: str, content: Any, origin: object = "these files") 
     write_atomically(place, write)
     if not expected:
         write_atomically(place.with_suffix(".sha256"), lambda path: path.write_text(digest))
-    return digest
 
 
 def file_of(entry: Entry, part: str) -> Path:
@@ -128,8 +127,8 @@ def _remedy(entry: Entry, part: str) -> str:
 
 def _by_hand(entry: Entry) -> str:
     """How the user gets a set that no program fetches."""
-    if entry.archives:
-        what = f"no digest of its archive is published: download {entry.archives[0][0]} yourself"
+    if entry.archive:
+        what = f"no digest of its archive is published: download {entry.archive} yourself"
     else:
         what = f"it cannot be fetched: get the original {', '.join(entry.files)} yourself"
     return f"{what}, then run `make data FROM=its-folder`"
@@ -172,7 +171,7 @@ def _fetch(entry: Entry, folder: Path | None) -> None:
             print(f"{entry.name}: here, verified")
             return
         except (DataError, OSError) as error:
-            failures.append(" ".join(str(error).split()))
+            failures.append(printable(error))
             print(f"{entry.name}: {failures[-1]}")
     what = f"could not be had ({'; '.join(failures)})" if failures else _by_hand(entry)
     raise DataError(f"{entry.name}: {what}")
@@ -185,33 +184,24 @@ def _sources(entry: Entry, folder: Path | None) -> Sequence[tuple[object, Callab
         if place is None:
             raise DataError(f"{folder} does not hold {entry.name}: see the table in data/README.md")
         return [(place, partial(_keep_official, entry, place))]
-    archives = [
-        (url, partial(_keep_archive, entry, url, sha256))
-        for url, sha256 in entry.archives
-        if sha256
-    ]
+    archives = [(entry.archive, partial(_keep_archive, entry))] if entry.archive_sha256 else []
     mirrors = [("its mirror", partial(_keep_mirror, entry))] if entry.mirror else []
     return mirrors + archives if entry.mirror == "first" else archives + mirrors
 
 
-def _archives(entry: Entry) -> dict[str, str]:
-    """The SHA-256 of each archive by its file name."""
-    return {url.rpartition("/")[2]: sha256 for url, sha256 in entry.archives}
-
-
 def official_place(entry: Entry, folder: Path) -> Path | None:
-    """An archive of the set in `folder`, or `folder` itself if it holds the set's files."""
-    for archive in _archives(entry):
-        if (folder / archive).is_file():
-            return folder / archive
+    """The set's archive in `folder`, or `folder` itself if it holds the set's files."""
+    archive = folder / Path(entry.archive).name
+    if archive.is_file():
+        return archive
     here = entry.files and all((folder / file).exists() for file in entry.files)
     return folder if here else None
 
 
 def _keep_official(entry: Entry, place: Path) -> None:
     """Put all parts into the cache from an archive, its SHA-256 checked first, or from a folder."""
-    sha256 = _archives(entry).get(place.name)
-    if sha256 and sha256_of(place) != sha256:
+    sha256 = entry.archive_sha256
+    if place.is_file() and sha256 not in ("", sha256_of(place)):
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
     try:
         for part, content in getattr(official_sets, entry.reader)(entry, place):
@@ -223,9 +213,10 @@ def _keep_official(entry: Entry, place: Path) -> None:
         raise DataError(f"{what} ({type(error).__name__}: {error})") from None
 
 
-def _keep_archive(entry: Entry, url: str, sha256: str) -> None:
+def _keep_archive(entry: Entry) -> None:
     working = cache_folder() / f".{entry.name}.fetching"  # kept after a failure, to be resumed
-    _keep_official(entry, download(url, working / url.rpartition("/")[2], sha256))
+    target = working / Path(entry.archive).name
+    _keep_official(entry, download(entry.archive, target, entry.archive_sha256))
     shutil.rmtree(working)
 
 
@@ -253,7 +244,7 @@ def prepare(wanted: Iterable[str], folder: Path | None = None) -> None:
         try:
             fetch(name, folder)
         except (DataError, OSError) as error:
-            print(str(error))
+            print(error)
             if folder is not None or _sources(catalogue.find(name), None):
                 failed.append(name)
     if failed:

@@ -76,8 +76,8 @@ def test_every_row_has_a_digest_of_each_part_or_none_and_a_source():
     for name in every:
         entry = catalogue.find(name)
         assert set(entry.sha256) in (set(entry.parts), set())
-        assert entry.committed or entry.archives or entry.files or entry.mirror
-        assert bool(entry.reader) == bool(entry.archives or entry.files)
+        assert entry.committed or entry.archive or entry.files or entry.mirror
+        assert bool(entry.reader) == bool(entry.archive or entry.files)
         assert f"`{name}`" in readme
     assert [name for name in every if not catalogue.find(name).sha256] == [
         *("stl10", "imagenet100", "wiki3029", "imdb-unlabeled", "bookcorpus", "glove.840B.300d"),
@@ -95,7 +95,7 @@ def test_superclasses_are_the_official_ones():
     assert of[1] == {"aquarium_fish", "flatfish", "ray", "shark", "trout"}
     assert of[14] == {"baby", "boy", "girl", "man", "woman"}
     assert of[19] == {"lawn_mower", "rocket", "streetcar", "tank", "tractor"}
-    assert CIFAR100.url.replace("python", "binary") == catalogue.find("cifar100").archives[0][0]
+    assert CIFAR100.url.replace("python", "binary") == catalogue.find("cifar100").archive
 
 
 def test_a_long_tail_falls_geometrically_and_is_part_of_the_training_split():

@@ -143,7 +143,8 @@ class World:
         self.change(
             splits={"train": 10, "test": 2},
             sha256={"train": sha256(self.records(0, 10)), "test": sha256(self.records(10, 12))},
-            archives=[[server.url, sha256(server.content)]],
+            archive=server.url,
+            archive_sha256=sha256(server.content),
             mirror="",
         )
 
@@ -211,7 +212,7 @@ def test_two_processes_fetch_a_set_once(world):
 def test_nothing_is_parsed_before_its_digest_is_right(world, monkeypatch, source):
     parsed = []
     monkeypatch.setattr(official_sets, "cifar10", lambda entry, place: parsed.append(place))
-    world.change(archives=[[world.server.url, "0" * 64]])
+    world.change(archive_sha256="0" * 64)
     (world.own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
     with refused("SHA-256 is not 0000", DataError):
         datasets.fetch("cifar10", folder=world.own if source == "folder" else None)
@@ -250,7 +251,7 @@ def test_one_failure_does_not_stop_the_others(world, capsys):
 
 
 def test_an_archive_without_a_published_digest_is_never_fetched(world):
-    world.change(archives=[[world.server.url, ""]])
+    world.change(archive_sha256="")
     told = "no digest of its archive is published: download http://127.0.0.1"
     with refused(told, DataError):
         datasets.fetch("cifar10")
@@ -324,7 +325,7 @@ def test_a_folder_that_lacks_files_and_a_damaged_archive_are_one_line(world):
     unpacked(world.own, {name: world.files[name]})
     with refused(r"own lacks cifar-10-batches-bin/data_batch_1\.bin", DataError):
         datasets.fetch("cifar10", folder=world.own)
-    world.change(archives=[[world.server.url, ""]])
+    world.change(archive_sha256="")
     for damaged in (world.server.content[:-3000], b"no archive"):
         (world.own / "cifar-10-binary.tar.gz").write_bytes(damaged)
         with refused("does not hold the original files of", DataError):

@@ -11,7 +11,6 @@ else in the cache could reach a share of 1.
 import functools
 import itertools
 import os
-import statistics
 
 import torch
 from bench_steps import (
@@ -72,7 +71,7 @@ def _copying(size, device):
 
 def _seconds(function, device):
     """The least time of seven: what the machine can do, not what else was going on."""
-    return min(in_turn(function, lambda: None, device, 1)[0] for _ in range(7))
+    return min(in_turn([function], device, 1)[0] for _ in range(7))
 
 
 def stages(name, device, rate, *, compile):
@@ -147,23 +146,20 @@ def epoch_seconds(name, ways, device, *, epoch, images, repeats=3):
     all the machine's threads.
 
     ways: None for the released way, else size, precision and compile of our step. Each way trains
-    on `images` of them (a multiple of BATCH), in turn with the others; the median of `repeats` is
-    scaled up. Where only committed runs are shown (CURLNB_REFERENCE=1, as in the tests) a single
-    batch shows that it works, since nobody reads its time.
+    on `images` of them (a multiple of BATCH), in turn with the others; the median of `repeats`,
+    after one that warms up, is scaled up. Where only committed runs are shown (CURLNB_REFERENCE=1,
+    as in the tests) a single batch shows that it works, since nobody reads its time.
     """
     if environment.reference_only():
         images, repeats = min(images, BATCH), 1
     data = mini_images(device, images)
-    train = {
-        way: released_way(name, data) if given is None else own_way(name, data, **given)[0]
-        for way, given in ways.items()
-    }
-    seconds = {way: [] for way in ways}
+    train = [
+        released_way(name, data) if given is None else own_way(name, data, **given)[0]
+        for given in ways.values()
+    ]
     with devices.cpu_threads(os.cpu_count()):
-        for _ in range(repeats):
-            for way, run in train.items():
-                seconds[way].append(in_turn(run, lambda: None, device, 1)[0])
-    return {way: epoch / images * statistics.median(taken) for way, taken in seconds.items()}
+        seconds = in_turn(train, device, repeats)
+    return {way: epoch / images * taken for way, taken in zip(ways, seconds, strict=True)}
 
 
 @functools.cache

@@ -22,24 +22,20 @@ from curlnb.runs import devices
 BATCH = 256
 
 
-def in_turn(ours, baseline, device, repeats=5):
+def in_turn(functions, device, repeats=5):
     """Median seconds of each after one warm-up, A B A B ..., so that a drift of the machine touches
-    both alike.
+    all alike.
     """
-    seconds = [[], []]
+    finish = getattr(torch, device.type).synchronize
+    seconds = [[] for _ in functions]
     for _ in range(repeats + 1):
-        for function, taken in zip((ours, baseline), seconds, strict=True):
-            _finish(device)
+        for function, taken in zip(functions, seconds, strict=True):
+            finish()
             start = time.perf_counter()
             function()
-            _finish(device)
+            finish()
             taken.append(time.perf_counter() - start)
     return [statistics.median(taken[1:]) for taken in seconds]
-
-
-def _finish(device):
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize()
 
 
 def row(what, ours, baseline, unit):
@@ -54,7 +50,7 @@ def compared(what, ours, baseline, device, unit="seconds", count=0, repeats=5):
     """The row of two functions timed in turn. count: how many units each of them does; 0 where the
     unit is the second.
     """
-    seconds = in_turn(ours, baseline, device, repeats)
+    seconds = in_turn([ours, baseline], device, repeats)
     return row(what, *(count / each if count else each for each in seconds), unit)
 
 

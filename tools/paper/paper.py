@@ -7,6 +7,7 @@ it as ledger.json.
 import json
 import re
 import shutil
+from collections import Counter
 from html import unescape
 from pathlib import Path
 
@@ -41,21 +42,13 @@ FOREST = {
 """The rows of the figure of gains, an arm first."""
 
 
-def gain_of(row):
-    """'+1.55' and '[1.00, 2.10]'; empty for a row without an interval."""
-    if pd.isna(row["mean"]):
-        return "", ""
-    return f"{row['mean']:+.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]"
-
-
 def typst_of(text):
     """A claim's text with its formulas typeset, as Typst markup."""
     tags = {"<i>": "#emph[", "<sub>": "#sub[", "<sup>": "#super["}
-    parts = re.split(r"(</?(?:i|sub|sup)>)", str(typeset.html(text)))
-    closed = ("]" if part.startswith("</") else part for part in parts)
+    tags |= dict.fromkeys(["</i>", "</sub>", "</sup>"], "]")
+    parts = re.split("(" + "|".join(tags) + ")", str(typeset.html(text)))
     return "".join(
-        tags.get(part) or (part if part == "]" else re.sub(r"([^\w\s]|_)", r"\\\1", unescape(part)))
-        for part in closed
+        tags.get(part) or re.sub(r"([^\w\s]|_)", r"\\\1", unescape(part)) for part in parts
     )
 
 
@@ -64,13 +57,17 @@ def data():
     found = ledger.records(ledger.best_evidence(committed=True))
     rows = {}
     for row in found:
-        mean, interval = gain_of(row)
-        marks = "; ".join(f"{k}: {v:+.2f}" for k, v in external.marks(row["id"]).items())
-        seeds = "" if pd.isna(row["n"]) else f"{row['n']:.0f}"
-        said = " ".join(claims.table()[row["id"]].claim.split())
-        about = {"verdict": row["verdict"], "seeds": seeds, "claim": said}
-        about["opinion"] = second_opinion(row)
-        rows[row["id"]] = about | {"mean": mean, "interval": interval, "others": marks}
+        measured = pd.notna(row["mean"])  # '+1.55' and '[1.00, 2.10]'
+        marks = external.marks(row["id"]).items()
+        rows[row["id"]] = {
+            "verdict": row["verdict"],
+            "seeds": f"{row['n']:.0f}" if pd.notna(row["n"]) else "",
+            "claim": " ".join(claims.table()[row["id"]].claim.split()),
+            "opinion": second_opinion(row),
+            "mean": f"{row['mean']:+.2f}" if measured else "",
+            "interval": f"[{row['low']:.2f}, {row['high']:.2f}]" if measured else "",
+            "others": "; ".join(f"{name}: {value:+.2f}" for name, value in marks),
+        }
     rows["ledger"] = [
         {
             "id": row["id"],
@@ -81,8 +78,7 @@ def data():
         for row in found
     ]
     counted = ledger.records(ledger.once(ledger.best_evidence(committed=True)))
-    kinds = [row["verdict"] for row in counted if row["kind"] == "theorem"]
-    words = {name: kinds.count(name) for name in dict.fromkeys(kinds)}
+    words = Counter(row["verdict"] for row in counted if row["kind"] == "theorem")
     ours = sum(row["id"].startswith(f"{claims.OWN}/") for row in found)
     rows["counts"] = {
         "claims": str(len(found) - ours),
