@@ -49,20 +49,17 @@ class ClaimsTable:
     """
 
     def __init__(self, rows: Iterable[Row], beside: Mapping[str, Row] = {}) -> None:
-        self.rows, self.beside = list(rows), beside
-        # by id, of the best evidence
-        self.opinions = {
-            row["id"]: second_opinion(self.beside.get(row["id"], row)) for row in self.rows
-        }
+        pairs = [(row, beside.get(row["id"])) for row in rows]
+        # with the second opinion on the best evidence
+        self.rows = [(row, better, second_opinion(better or row)) for row, better in pairs]
 
     def __repr__(self) -> str:
         lines = []
-        for row in self.rows:
+        for row, better, opinion in self.rows:
             lines.append(line(row))
-            best = self.beside.get(row["id"], row)
-            if best is not row:
-                lines.append(f"  at {best['profile']}: {_short(best)}")
-            if opinion := self.opinions[row["id"]]:
+            if better:
+                lines.append(f"  at {_at_its_profile(better)}")
+            if opinion:
                 lines.append(f"  second opinion: {opinion}")
         return "\n".join(lines)
 
@@ -70,9 +67,9 @@ class ClaimsTable:
         """A line for each of the first claims; all of them, with what was claimed and measured,
         folded below.
         """
-        lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row in self.rows[:LINES])
+        lines = "".join(f"<li>{html.escape(_brief(row))}</li>" for row, *_ in self.rows[:LINES])
         many = f"{len(self.rows)} claims" if len(self.rows) != 1 else "The claim"
-        table = pd.DataFrame(map(self._cells, self.rows)).fillna("")
+        table = pd.DataFrame(_cells(*row) for row in self.rows).fillna("")
         with pd.option_context("display.max_colwidth", None):
             shown = table.to_html(index=False, justify="left")
         shown = shown.replace("<td>", '<td style="text-align: left">')
@@ -81,30 +78,34 @@ class ClaimsTable:
             f"claimed and what was measured</summary>{shown}</details>"
         )
 
-    def _cells(self, row: Row) -> dict[str, str]:
-        """A row of the table, by heading."""
-        named = ", ".join(filter(None, (row["id"], row["where"])))
-        measured = (measured_text(row), row["diagnostic"])
-        verdict = (f"{MARKS[row['verdict']]} {verdict_text(row)}", notes_text(row))
-        cells = {
-            "claim": f"{row['claim']} ({named})",
-            "claimed": claimed_text(row),
-            "measured": "; ".join(filter(None, measured)),
-            "verdict, by docs/verdicts.md": "; ".join(filter(None, verdict)),
-        }
-        if best := self.beside.get(row["id"]):
-            cells["at a better profile"] = f"{best['profile']}: {_short(best)}"
-        if opinion := self.opinions[row["id"]]:
-            cells["second opinion, by docs/second_opinion.md"] = opinion
-        return cells
+
+def _cells(row: Row, better: Row | None, opinion: str) -> dict[str, str]:
+    """A row of the table, by heading."""
+    named = joined(row["id"], row["where"], by=", ")
+    cells = {
+        "claim": f"{row['claim']} ({named})",
+        "claimed": claimed_text(row),
+        "measured": joined(measured_text(row), row["diagnostic"]),
+        "verdict, by docs/verdicts.md": joined(_marked(row), notes_text(row)),
+    }
+    if better:
+        cells["at a better profile"] = _at_its_profile(better)
+    if opinion:
+        cells["second opinion, by docs/second_opinion.md"] = opinion
+    return cells
+
+
+def joined(*parts: str, by: str = "; ") -> str:
+    """The parts that are not empty, in one text."""
+    return by.join(filter(None, parts))
 
 
 def line(row: Row) -> str:
     """A claim in one line: id, verdict with its scope, what was measured, the diagnostic, the note,
     and both readings where the verdict depends on the reading.
     """
-    said = (verdict_text(row), measured_text(row), row["diagnostic"], row["note"])
-    return f"{row['id']}: " + "; ".join(filter(None, (*said, remark_text(row))))
+    measured = joined(measured_text(row), row["diagnostic"])
+    return f"{row['id']}: {joined(verdict_text(row), measured, row['note'], remark_text(row))}"
 
 
 def verdict_text(row: Row) -> str:
@@ -117,7 +118,7 @@ def verdict_text(row: Row) -> str:
 def notes_text(row: Row) -> str:
     """What stands beside a verdict: its note, its readings, and what was changed after a look."""
     changed = f"changed after a look at results: {row['changed']}" if row["changed"] else ""
-    return "; ".join(filter(None, (row["note"], remark_text(row), changed)))
+    return joined(row["note"], remark_text(row), changed)
 
 
 def remark_text(row: Row) -> str:
@@ -154,8 +155,8 @@ def measured_text(row: Row) -> str:
 def number_text(row: Row, decimals: int | None = None) -> str:
     """'+2.90 [+1.00, +4.80] points, n = 5 (12 planned)', or ''."""
     part = measured(row, decimals)
-    number = " ".join(filter(None, (part["mean"], part["interval"], part["unit"])))
-    return ", ".join(filter(None, (number, part["count"])))
+    number = joined(part["mean"], part["interval"], part["unit"], by=" ")
+    return joined(number, part["count"], by=", ")
 
 
 def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
@@ -173,27 +174,31 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
     sign = "+z" if 0 in (row["claimed_low"], row["claimed_high"]) else "z"
     style = ".4g" if theory else f"{sign}.{decimals}f"
     if decimals is None and not theory:
-        half, digits = (mean, 3) if math.isnan(high - low) else ((high - low) / 2, 2)
-        most = digits - 1 - math.floor(math.log10(abs(half))) if half and math.isfinite(half) else 0
+        half, digits = (abs(mean), 3) if math.isnan(high - low) else ((high - low) / 2, 2)
+        most = digits - 1 - math.floor(math.log10(half)) if half > 0 else 0
         style = f"{sign},.{min(6, max(0, most))}f"
-    planned: str = "" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)"
-    cases: str = "" if pd.isna(row["cases"]) else f"{row['cases']:,} cases"
+    count = ""
+    if pd.notna(row["n"]):
+        count = f"n = {row['n']}" + ("" if pd.isna(row["seeds"]) else f" ({row['seeds']} planned)")
+    elif pd.notna(row["cases"]):
+        count = "1 case" if row["cases"] == 1 else f"{row['cases']:,} cases"
     return {
         "mean": "" if math.isnan(mean) else f"{mean:{style}}",
         "interval": "" if math.isnan(high - low) else f"[{low:{style}}, {high:{style}}]",
         "unit": "" if math.isnan(mean) else row["unit"],
-        "count": ("1 case" if cases == "1 cases" else cases)
-        if pd.isna(row["n"])
-        else f"n = {row['n']}{planned}",
+        "count": count,
     }
 
 
 def _brief(row: Row) -> str:
     """'✓ holds: the claim in our words (0.9996)'."""
     number = number_text(row, 2)
-    said = f"{MARKS[row['verdict']]} {verdict_text(row)}: {row['claim']}"
-    return said + (f" ({number})" if number else "")
+    return f"{_marked(row)}: {row['claim']}" + (f" ({number})" if number else "")
 
 
-def _short(row: Row) -> str:
-    return "; ".join(filter(None, (verdict_text(row), number_text(row, 2))))
+def _marked(row: Row) -> str:
+    return f"{MARKS[row['verdict']]} {verdict_text(row)}"
+
+
+def _at_its_profile(row: Row) -> str:
+    return f"{row['profile']}: {joined(verdict_text(row), number_text(row, 2))}"

@@ -32,10 +32,7 @@ TEXTS = ("id", "verdict", "scope", "data", "profile", "diagnostic", "note", "not
 INTEGERS = ("n", "cases", "seeds")
 FLOATS = ("mean", "low", "high", "sd", "value", "claimed_low", "claimed_high", "effect")
 WORDS = ("claim", "where", "statistic", "unit")
-ABOUT = (
-    *("paper", "kind", "group", *WORDS, *FLOATS[5:], "effect_from", "seeds"),
-    *("remark", "changed"),
-)
+ABOUT = ("paper", "kind", "group", *WORDS, *FLOATS[5:], "effect_from", "seeds", "remark", "changed")
 
 
 def judged(
@@ -73,12 +70,12 @@ def judged(
         exact = HOLDS if exact else FAILS
     if value is not None:
         value = float(value)
-        exact = by_value(claim, value) if exact is None and claim.bounded else exact
+        if exact is None and claim.bounded:
+            exact = by_value(claim, value)
     given = [part for part in (differences, interval, exact) if part is not None]
     over_seeds = bool(given) and exact is None
     lacking = [name for name in claim.diagnostic if name not in diagnostic]
     words, region = ", ".join(EXACT), formatting.region_text(claim.low, claim.high)
-    inside = value is not None and by_value(claim, value) == HOLDS
     faults = {
         "give differences, an interval or exact, and only one of them": len(given) > 1,
         f"nothing measured: say in note= why; a value needs exact=, one of {words}": (
@@ -98,7 +95,9 @@ def judged(
             value is not None and not math.isfinite(value)
         ),
         f"exact={exact!r} with the value {value}, claimed {region}": (
-            exact and claim.bounded and (value is None or inside != (exact == HOLDS))
+            exact
+            and claim.bounded
+            and (value is None or (by_value(claim, value) == HOLDS) != (exact == HOLDS))
         ),
         f"say in data= what it was measured on; the paper's is {', '.join(claim.data)}": (
             over_seeds and claim.data and not data
@@ -109,24 +108,25 @@ def judged(
             raise ValueError(f"{claim.id}: {fault}")
     row: dict[str, Any] = dict.fromkeys(TEXTS, "") | dict.fromkeys(INTEGERS + FLOATS)
     row |= {"id": claim.id, "verdict": NOT_RUN, "profile": profile, "note": " ".join(note.split())}
-    if not given:
-        return again(row, claim)
-    told = [
-        f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
-        for name, x in diagnostic.items()
-    ]
-    row |= {"data": data, "diagnostic": ", ".join(told), "cases": cases}
+    if given:
+        told = [
+            f"{name} {x:.4g}" if isinstance(x, int | float) else f"{name} {x}"
+            for name, x in diagnostic.items()
+        ]
+        row |= {"data": data, "diagnostic": ", ".join(told), "cases": cases}
     if exact is not None:
-        return again(row | {"verdict": exact, "value": value}, claim)
-    numbers, reason = (
-        _of_differences(claim, differences)
-        if interval is None
-        else _of_interval(claim.id, interval, n)
-    )
-    if not reason and numbers["n"] < FEWEST_SEEDS:
-        reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
-    notes = "; ".join(filter(None, (row["note"], reason)))
-    return again(row | numbers | {"verdict": UNDECIDED, "note": notes}, claim)
+        row |= {"verdict": exact, "value": value}
+    elif given:
+        numbers, reason = (
+            _of_differences(claim, differences)
+            if interval is None
+            else _of_interval(claim.id, interval, n)
+        )
+        if not reason and numbers["n"] < FEWEST_SEEDS:
+            reason = f"{numbers['n']} are fewer than {FEWEST_SEEDS}"
+        notes = formatting.joined(row["note"], reason)
+        row |= numbers | {"verdict": UNDECIDED, "note": notes}
+    return again(row, claim)
 
 
 def by_value(claim: Claim, value: float) -> str:
@@ -152,8 +152,8 @@ def again(row: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
             decided = READING if claim.readings else NOTE
     elif pd.notna(row["low"]) and row["low"] < row["high"] and row["n"] >= FEWEST_SEEDS:
         decided = verdict(row["low"], row["high"], claim.region, claim.effect)
-    measured = decided != NOT_RUN and not exact
-    reach = scope(claim, row["data"], row["profile"]) if measured else NO_SCOPE
+    none = exact or decided == NOT_RUN
+    reach = NO_SCOPE if none else scope(claim, row["data"], row["profile"])
     return {**row, **about(claim), "verdict": decided, "scope": reach, "notebook": claim.notebook}
 
 
@@ -180,7 +180,7 @@ def about(claim: Claim) -> dict[str, Any]:
 def _of_differences(claim: Claim, differences: object) -> tuple[dict[str, Any], str]:
     """The numbers of a row, and why they have no interval where they have none."""
     x = np.asarray(differences, dtype=np.float64)
-    if x.ndim != 1 or not len(x):
+    if x.ndim != 1:
         raise ValueError(
             f"{claim.id}: differences of shape {list(x.shape)}, "
             "expected one a seed, [n] with n >= 1"

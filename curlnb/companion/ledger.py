@@ -36,8 +36,8 @@ from curlnb.companion.judgement import (
     judged,
 )
 from curlnb.companion.statistics import CONFIDENCE, FEWEST_SEEDS
-from curlnb.runs import environment, files
-from curlnb.runs.files import write_atomically
+from curlnb.runs import environment
+from curlnb.runs.files import printable, set_aside, write_atomically
 from curlnb.runs.source import digest_of
 
 FILE, OWN_FILE = "claims.csv", "own_claims.csv"
@@ -47,7 +47,7 @@ PROFILES = ("paper", "gpu", "night", "quick")  # the best evidence first
 CHANGED = "{}, changed"
 COLUMNS = ("id", "verdict", "scope", *FLOATS[:4], "n", *TEXTS[3:], "cases", "value")
 DIGEST = "digest"  # of a row, the last column of the file
-_ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES, "verdict": tuple(MARKS)}
+_ORDER = {"paper": (*PAPERS, OWN), "kind": KINDS, "scope": SCOPES}
 
 
 class Ledger:
@@ -99,15 +99,8 @@ class Ledger:
         record(rows[~own], self.results / FILE, self.notebook)
         if own.any() or (self.results / OWN_FILE).exists():
             record(rows[own], self.results / OWN_FILE, self.notebook)
-        found = [
-            read(environment.reference_folder() / profile / FILE)
-            for profile in better_than(self.profile)
-        ]
-        beside = {
-            row["id"]: row
-            for row in records(best_of(found))
-            if row["verdict"] != NOT_RUN and row["id"] in self._rows
-        }
+        best = best_evidence(better_than(self.profile), committed=True)
+        beside = {row["id"]: row for row in records(best[best["verdict"] != NOT_RUN])}
         return ClaimsTable(records(rows), beside)
 
 
@@ -164,11 +157,11 @@ def write(rows: pd.DataFrame, path: Path) -> None:
 
 def _cells(file: Path | io.StringIO) -> pd.DataFrame:
     """A CSV file's cells as they are written."""
-    return pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False).fillna("")
+    return pd.read_csv(file, dtype=str, keep_default_na=False).fillna("")
 
 
 def _digests(cells: pd.DataFrame) -> list[str]:
-    return [digest_of("\x1f".join(row))[:12] for row in cells.to_numpy().tolist()]
+    return [digest_of("\x1f".join(row))[:12] for row in cells.to_numpy()]
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -188,8 +181,7 @@ def read(path: Path) -> pd.DataFrame:
             rows = [row | about(table[row["id"]]) for row in rows if row["id"] in table]
         return frame(rows)
     except (ValueError, KeyError) as error:
-        said = files.printable(error)
-        raise ValueError(f"{path} is no ledger of this version ({said})") from None
+        raise ValueError(f"{path} is no ledger of this version ({printable(error)})") from None
 
 
 def unless_damaged(read: Callable[[Path], Any], path: Path, otherwise: Any) -> Any:
@@ -199,7 +191,7 @@ def unless_damaged(read: Callable[[Path], Any], path: Path, otherwise: Any) -> A
     try:
         return read(path)
     except (ValueError, OSError) as error:
-        files.set_aside(path, str(error))
+        set_aside(path, str(error))
         return otherwise
 
 
@@ -208,7 +200,7 @@ def read_all(results: Path) -> pd.DataFrame:
     aside.
     """
     found = [unless_damaged(read, results / file, frame([])) for file in (FILE, OWN_FILE)]
-    return frame([row for rows in found for row in records(rows)])
+    return pd.concat(found, ignore_index=True)
 
 
 # --- many judgements
@@ -231,37 +223,27 @@ def best_of(ledgers: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
         few = pd.notna(row["n"]) and row["n"] < FEWEST_SEEDS
-        known = row["profile"] in PROFILES
-        return (
-            row["verdict"] == NOT_RUN,
-            not known or few,
-            (*PROFILES, row["profile"]).index(row["profile"]),
-        )
+        better = better_than(row["profile"])  # all, where settings were changed
+        return row["verdict"] == NOT_RUN, few or better == PROFILES, len(better)
 
-    best: dict[str, Mapping[str, Any]] = {}
-    for row in sorted((row for ledger in ledgers for row in records(ledger)), key=rank):
-        best.setdefault(row["id"], row)
-    missing = (
-        judged(claim, note=claim.unrun or "not judged yet")
-        for claim in claims.table().values()
-        if claim.id not in best
-    )
-    return frame([*best.values(), *missing])
+    rows = [row for ledger in ledgers for row in records(ledger)]
+    rows += [
+        judged(claim, note=claim.unrun or "not judged yet") for claim in claims.table().values()
+    ]
+    best = {row["id"]: row for row in reversed(sorted(rows, key=rank))}  # the last one stays
+    return frame(best.values())
 
 
-def best_evidence(*, committed: bool = False) -> pd.DataFrame:
+def best_evidence(profiles: Iterable[str] = PROFILES, *, committed: bool = False) -> pd.DataFrame:
     """The best evidence (see `best_of`) over the present results and the committed references of
-    all profiles, a row a claim.
+    the profiles, a row a claim.
 
     committed: over the references alone, as where `CURLNB_REFERENCE` is 1.
     """
-    reference = environment.reference_folder()
-    roots = (
-        [reference]
-        if committed or environment.reference_only()
-        else [environment.results_root(), reference]
-    )
-    return best_of(read(root / profile / FILE) for profile in PROFILES for root in roots)
+    roots = [environment.results_root(), environment.reference_folder()]
+    if committed or environment.reference_only():
+        del roots[0]
+    return best_of(read(root / profile / FILE) for profile in profiles for root in roots)
 
 
 def best(id: str) -> dict[str, Any]:
@@ -285,7 +267,7 @@ def summary(rows: pd.DataFrame, by: Sequence[str] = ("kind", "scope")) -> pd.Dat
     columns `by`, one column a verdict.
     """
     counts = once(rows).groupby([*by, "verdict"]).size().unstack("verdict", fill_value=0)
-    counts = counts.reindex(columns=[name for name in MARKS if name in counts.columns])
+    counts = counts[[name for name in MARKS if name in counts]]
     return counts.sort_index(key=lambda level: level.map(_ORDER[str(level.name)].index))
 
 
@@ -299,5 +281,5 @@ def expected_false(rows: pd.DataFrame) -> float:
     """
     counted = once(rows)
     counted = counted[counted["low"].notna() & (counted["n"] >= FEWEST_SEEDS)]
-    bounds = counted[["claimed_low", "claimed_high"]].notna().sum(axis=1)
+    bounds = counted[["claimed_low", "claimed_high"]].count(axis="columns")
     return float((bounds * (1 - CONFIDENCE) / 2).sum())

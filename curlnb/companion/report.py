@@ -14,7 +14,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curlnb.companion import formatting, ledger, notebooks, typeset
-from curlnb.companion.formatting import MARKS
+from curlnb.companion.formatting import MARKS, Row
 from curlnb.runs import environment, provenance
 from curlnb.runs.files import read_json, write_atomically
 
@@ -48,8 +48,6 @@ HEADLINES = (  # four a paper, what it says of theory and of results, whatever t
     "robinson2021/fig2-cifar10-gone",
 )
 
-Row = Mapping[str, Any]
-
 
 def write_report(
     results: Path | None, out: Path, *, links: Mapping[str, str] = {}, home: str = ""
@@ -81,7 +79,7 @@ def _page(results: Path | None, base: Path, links: Mapping[str, str]) -> dict[st
     """Everything the template needs; links are relative to the folder `base`."""
     here = ledger.read_all(results) if results else ledger.frame([])  # first: it sets damage aside
     best = ledger.best_evidence(committed=results is None)
-    rows, judged = ledger.records(best), best["notebook"]
+    rows, judged = ledger.records(best), (here if results else best)["notebook"]
     about = {
         f"Reference, {name} profile": provenance.of_reference(name) for name in ledger.PROFILES
     }
@@ -92,7 +90,7 @@ def _page(results: Path | None, base: Path, links: Mapping[str, str]) -> dict[st
         for title, side in {"This run": here, "Reference": committed}.items():
             sides[title] = {row["id"]: row for row in ledger.records(side)}
         rows += ledger.records(here[here["paper"] == ledger.OWN])
-        judged, status = here["notebook"], read_json(results / "status.json")
+        status = read_json(results / "status.json")
         about = {"This run": read_json(results / "provenance.json")} | about
     shown = _notebooks(results, base, status, links, judged.value_counts())
     return {
@@ -105,7 +103,7 @@ def _page(results: Path | None, base: Path, links: Mapping[str, str]) -> dict[st
         "chance": ledger.expected_false(best),
         "judged": len(judged),
         "notebooks": shown,
-        "links": {notebook["name"]: notebook["link"] for notebook in shown if notebook["link"]},
+        "links": {notebook["name"]: notebook["link"] for notebook in shown},
         "failures": [notebook for notebook in shown if notebook["state"] not in ("done", "")],
     }
 
@@ -121,22 +119,21 @@ def _notebooks(
     where it is found, executed or as it is committed.
     """
 
-    def link(*places: Path) -> str:
-        found = [path for path in places if path.exists()]
-        return quote(Path(os.path.relpath(found[0], base)).as_posix()) if found else ""
+    def link(path: Path) -> str:
+        return quote(Path(os.path.relpath(path, base)).as_posix()) if path.exists() else ""
 
     shown = []
     for path in notebooks.find():
         name = notebooks.name_of(path)
         state = {"state": "", "seconds": 0.0, "error": "", "log": ""} | status.get(name, {})
-        executed = [results / "notebooks" / f"{name}.ipynb"] if results else []
+        executed = link(results / "notebooks" / f"{name}.ipynb") if results else ""
         shown.append(
             state
             | {
                 "name": name,
                 "title": notebooks.title_of(path),
                 "claims": judged.get(name, 0),
-                "link": links.get(name) or link(*executed, path),
+                "link": links.get(name) or executed or link(path),
                 "log": link(results / state["log"]) if results and state["log"] else "",
             }
         )

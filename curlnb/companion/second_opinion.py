@@ -66,22 +66,20 @@ def second_opinion(row: Mapping[str, Any]) -> str:
     mean, sd, n = row["mean"], row["sd"], int(row["n"])
     size = size_of(region, row["effect"])
     low, high = equivalence_interval(mean, sd, n)
-    said, margin, bound = [], region, 0.0
+    said, margin = [], region
+    both = all(map(math.isfinite, region))
+    where = "equivalent, within the margin" if both else "inside what is claimed"
     if size is not None:
-        bound = next(x for x in region if math.isfinite(x))
-        sign = math.copysign(1, size - bound)
-        ends = sorted((sign * (low - bound), sign * (high - bound)))
-        missed = "beyond the stated size" if ends[0] > abs(size - bound) else ""
-        missed = "on the other side of the bound" if ends[1] < 0 else missed
+        bound = next(filter(math.isfinite, region))
+        away, missed = abs(size - bound), ""
+        if low > size > bound or high < size < bound:
+            missed = "beyond the stated size"
+        elif high < bound < size or low > bound > size:
+            missed = "on the other side of the bound"
         said.append(_likelier(bayes_factor(mean - bound, sd, n, size - bound), missed))
-        margin = bound - abs(size - bound), bound + abs(size - bound)
+        margin = bound - away, bound + away
+        where = f"less than {away:g} " + ("in size" if bound == 0 else f"away from {bound:g}")
     if margin[0] < low and high < margin[1]:
-        where = "equivalent, within the margin"
-        if size is not None:
-            of = "in size" if bound == 0 else f"away from {bound:g}"
-            where = f"less than {abs(size - bound):g} {of}"
-        elif not all(map(math.isfinite, margin)):
-            where = "inside what is claimed"
         said.append(f"{where} (90% interval [{low:.2f}, {high:.2f}])")
     return "; ".join(said)
 

@@ -46,8 +46,7 @@ def correlation_interval(correlations: ArrayLike) -> Interval:
     """Mean and 95% interval of n >= 2 correlations strictly between -1 and 1, computed on Fisher's
     scale, artanh, so that the interval stays within [-1, 1].
     """
-    low, mean, high = sorted(math.tanh(x) for x in t_interval(np.arctanh(correlations)))
-    return Interval(mean, low, high)
+    return Interval(*map(math.tanh, t_interval(np.arctanh(correlations))))
 
 
 def slope_per_doubling(at: ArrayLike, values: ArrayLike) -> np.ndarray:
@@ -116,11 +115,9 @@ def seeds_needed(
     if not region[0] < effect < region[1]:
         return None
 
-    def power_of(n: int) -> float:
-        return power(n, effect, sd, region)
-
-    enough = 2 + bisect.bisect_left(range(2, MOST_SEEDS + 1), POWER, key=power_of)
-    return enough if enough <= MOST_SEEDS else None
+    numbers = range(2, MOST_SEEDS + 1)
+    at = bisect.bisect_left(numbers, POWER, key=lambda n: power(n, effect, sd, region))
+    return numbers[at] if at < len(numbers) else None
 
 
 def critical(n: int, confidence: float = CONFIDENCE) -> float:

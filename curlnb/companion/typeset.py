@@ -18,7 +18,7 @@ _GREEK = dict(zip(_NAMES.split(), "αβγδεεθημξπρστΣ∞∞Ω", stri
 _SIGNS = {"&lt;=": "≤", "&gt;=": "≥", "!=": "≠", "-&gt;": "→", "sqrt ": "√", "sqrt": "√"}
 _SCRIPT = r"\([^()\s]*\)|q_β[+-]?|[+-]?\w+(?:,[a-z]+)?(?:&#x27;)?|≠|=|[+-](?!\w)"
 _BASE = r"(?<![A-Za-z])(?:[A-Za-z]|Gen|[α-ωΣΩ])(?:&#x27;|\*)?|\)|\|\|?"
-_LETTER = r"LpqRSEXfvxknehMNgr"
+_LETTERS = "LpqRSEXfvxknehMNgr"
 
 
 @functools.cache
@@ -44,5 +44,4 @@ def _scripts(match: re.Match[str]) -> str:
         inner = re.sub(r"\^(\w)", r"<sup>\1</sup>", inner.replace("q_β", "q<sub>β</sub>"))
         tag = "sub" if mark == "_" else "sup"
         done += f"<{tag}>{inner.replace('-', '−')}</{tag}>"
-    letter = re.match(rf"[{_LETTER}]", base)
-    return (f"<i>{base[0]}</i>{base[1:]}" if letter else base) + done
+    return (f"<i>{base[0]}</i>{base[1:]}" if base[0] in _LETTERS else base) + done
