@@ -4,20 +4,12 @@ Lemma A.1 (Appendix A.1) bounds that cost by the spread of each class. Its proof
 `collision_constant` also has the smallest one.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import (
-    World,
-    check_kind,
-    intraclass_deviation,
-    loss,
-    tau,
-)
+from curlnb.theory.finite_worlds import World, check_kind, intraclass_deviation, loss, tau
 from curlnb.theory.vector_losses import check_negatives
 
 
@@ -31,12 +23,11 @@ def collision_losses(D: Tensor, f: Tensor, kind: str, t: int = 1) -> Tensor:
     check_negatives(t)
     similarity = f @ f.mT  # [..., x, P]
     # of every tuple of negatives: what the loss depends on, and how probable the tuple is
-    strongest, chance = (similarity, D)
-    for _ in range(t - 1):
-        pair = (strongest.unsqueeze(-1), similarity.unsqueeze(-2))
-        both = torch.maximum(*pair) if kind == "hinge" else torch.logaddexp(*pair)
-        strongest = both.flatten(-2)  # [..., x, tuples]
-        chance = (chance.unsqueeze(-1) * D.unsqueeze(-2)).flatten(-2)  # [..., C, tuples]
+    strongest, chance = similarity, D
+    joined = torch.maximum if kind == "hinge" else torch.logaddexp
+    for _ in range(t - 1):  # they become [..., x, tuples] and [..., C, tuples]
+        strongest = joined(strongest.unsqueeze(-1), similarity.unsqueeze(-2)).flatten(-2)
+        chance = (chance.unsqueeze(-1) * D.unsqueeze(-2)).flatten(-2)
     table = loss(similarity.unsqueeze(-1) - strongest.unsqueeze(-2), kind)  # [..., x, x+, tuples]
     per_pair = torch.einsum("...xpm,...cm->...cxp", table, chance)
     return torch.einsum("...cxp,...cx,...cp->...c", per_pair, D, D)
@@ -61,10 +52,9 @@ def collision_constant(kind: str, t: int = 1, *, sharp: bool = False) -> float:
     Given the anchor, its similarities Y_0 (to x+), Y_1, ..., Y_t are independent and identically
     distributed, and the cost is at most E max_i Y_i - E Y_0, which for n = t + 1 variables is at
     most (n - 1)/sqrt(2 n - 1) standard deviations (Hartley and David 1954; Gumbel 1954). ValueError
-    for t < 1 and an unknown kind.
+    for an unknown kind.
     """
     check_kind(kind)
-    check_negatives(t)
     constant = 1 / math.sqrt(2 * t + 1) if sharp else math.sqrt(2)
     return constant if kind == "hinge" else constant / math.log(2)
 

@@ -44,19 +44,20 @@ def climb(
     first that gains less than 0.001. Every budget starts from the same worlds. options: as
     `finite_worlds.search` takes them.
     """
-    best, curve, climbed = None, dict[int, float](), None
+    if not budgets:
+        raise ValueError("no budget is given: name the steps of at least one ascent")
+    found, curve = [], {}
     for steps in budgets:
         generator = torch.Generator().manual_seed(seed)
-        found = search(
+        ascents = search(
             objective, *shape, generator=generator, restarts=restarts, steps=steps, **options
         )
-        best = found if best is None or found.value > best.value else best
+        found.append(ascents)
+        best = max(found, key=lambda each: each.value)
         curve[steps] = best.value
         climbed = Climb(*best, curve, restarts * len(curve))
         if climbed.settled:
             break
-    if climbed is None:
-        raise ValueError("no budget is given: name the steps of at least one ascent")
     return climbed
 
 

@@ -6,8 +6,6 @@ representations are those of `finite_worlds`: rho [..., C], D [..., C, P], f [..
 and everything is differentiable.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from curlnb.theory.finite_worlds import World, task_weights
+from curlnb.theory.finite_worlds import World, finite_log, margins, task_weights
 
 _ANGLES, _RATES, _ROUNDS = 24, 24, 12
 
@@ -37,8 +35,7 @@ def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
         )
     f = pad(f, (0, 2 - d))  # a line is one in the plane
     centred = f.unsqueeze(-3) - (D @ f).unsqueeze(-2)  # [..., C, P, 2]
-    # not -inf, which has no gradient
-    log_D = torch.where(D > 0, torch.where(D > 0, D, 1.0).log(), -1e30)
+    log_D = finite_log(D)
 
     def vectors(angle: Tensor, rate: Tensor) -> Tensor:
         direction = torch.stack([angle.cos(), angle.sin()], -1)
@@ -52,11 +49,11 @@ def sub_gaussian(D: Tensor, f: Tensor) -> Tensor:
         extent = torch.where(D > 0, centred.norm(dim=-1), 0.0).amax(-1).clamp_min(1e-9)  # [..., C]
         turn, low, high = 2 * math.pi / _ANGLES, math.log(1e-2), math.log(150.0)
         step = (high - low) / (_RATES - 1)
-        angles = turn * torch.arange(_ANGLES, dtype=f.dtype, device=f.device)
-        rates = low + step * torch.arange(_RATES, dtype=f.dtype, device=f.device)
+        angles = turn * torch.arange(_ANGLES).to(f)
+        rates = low + step * torch.arange(_RATES).to(f)
         nodes = torch.cartesian_prod(angles, rates)
         angle, rate = (axis.expand(*extent.shape, -1) for axis in nodes.unbind(1))
-        offsets = torch.linspace(-1, 1, 5, dtype=f.dtype, device=f.device)
+        offsets = torch.linspace(-1, 1, 5).to(f)
         turns, scales = torch.cartesian_prod(offsets, offsets).unbind(1)
         for _ in range(_ROUNDS):
             best = exponent(vectors(angle, rate)).argmax(-1, keepdim=True)
@@ -112,10 +109,8 @@ def mean_margins(world: World, f: Tensor) -> tuple[Tensor, Tensor]:
     The probability is rho_c rho_c' D_c(x) / (1 - tau), for all x and ordered pairs of classes: the
     distribution of the margin over tasks (Definition 2.2, uniform D_T) and their points.
     """
-    scores = f @ (world.D @ f).mT  # [..., P, C]
-    values = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., x, c, c']
-    chances = task_weights(world.rho).unsqueeze(-3) * world.D.mT.unsqueeze(-1)
-    return values.flatten(-3), chances.flatten(-3)
+    chances = task_weights(world.rho).unsqueeze(-3) * world.D.mT.unsqueeze(-1)  # [..., x, c, c']
+    return margins(world, f).flatten(-3), chances.flatten(-3)
 
 
 def margin_loss(world: World, f: Tensor, gamma: float | Tensor) -> Tensor:

@@ -7,14 +7,11 @@ t inside; all losses are natural logarithms, as in the paper. float64. Equations
 in the arXiv source: 4, 5, 9, 16 and 21 are 2, 3, 4, 7 and 8 in print.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy import special
 from torch import Tensor
 
@@ -74,11 +71,11 @@ def sampled_loss(
     the unbiased one, and scale = Q/N the paper's weighting. The cost does not depend on N
     (`vector_losses.expected_log`). ValueError without a draw.
     """
-    total = torch.zeros_like(seen.weight.sum())
+    total = seen.weight.new_zeros(())
     for a, similarity in enumerate(seen.similarity):  # together they would be [A, P, nodes, P]
         relative = similarity - similarity.unsqueeze(-1)  # [x+, x-]
         z = relative / temperature + math.log(scale)
-        total = total + seen.weight[a] * (seen.plus[a] * expected_log(z, p[a], N)).sum()
+        total += seen.weight[a] * (seen.plus[a] * expected_log(z, p[a], N)).sum()
     return total
 
 
@@ -182,7 +179,7 @@ def uniform_mean(temperature: float | np.ndarray, dim: int) -> np.ndarray:
 
     It is 0F1(dim/2; 1/(4 t^2)). temperature: a number or an array; returns its shape.
     """
-    return special.hyp0f1(dim / 2, 1 / (4 * np.asarray(temperature, dtype=np.float64) ** 2))
+    return special.hyp0f1(dim / 2, 1 / (4 * np.square(temperature)))
 
 
 def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
@@ -190,5 +187,5 @@ def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
 
     s+ = 1 and N -> infinity. temperature: a number or an array; returns its shape.
     """
-    t = np.asarray(temperature, dtype=np.float64)
-    return (uniform_mean(t, dim) - np.exp(-1 / t)) / (np.exp(1 / t) - np.exp(-1 / t))
+    least, largest = np.exp(-1 / temperature), np.exp(1 / temperature)
+    return (uniform_mean(temperature, dim) - least) / (largest - least)

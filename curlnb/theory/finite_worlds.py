@@ -8,8 +8,7 @@ can try to break an inequality by gradient ascent.
 Leading batch dimensions are independent worlds: rho [..., C], D [..., C, P], f [..., P, d].
 """
 
-from __future__ import annotations
-
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from scipy.optimize import linprog, minimize
 from torch import Tensor
+from torch.distributions import constraints
 
 KINDS = ("hinge", "logistic")
 TASKS = ("proportional", "uniform")
@@ -40,11 +40,8 @@ class World:
     D: Tensor
 
     def __post_init__(self) -> None:
-        for name, values in (("rho", self.rho), ("D", self.D)):
-            total = values.detach().sum(-1)
-            if bool((values.detach() < 0).any()) or not torch.allclose(
-                total, torch.ones_like(total), atol=1e-6
-            ):
+        for name, values in vars(self).items():
+            if not constraints.simplex.check(values).all():
                 raise ValueError(
                     f"{name} is no probability distribution: its last dimension must be >= 0 and "
                     "sum to 1"
@@ -73,6 +70,11 @@ def random_world(
 
 def _normal(*shape: int, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+
+
+def finite_log(p: Tensor) -> Tensor:
+    """The logarithm of probabilities; of 0 it is -1e30, which has a gradient."""
+    return torch.where(p > 0, torch.where(p > 0, p, 1.0).log(), -1e30)
 
 
 def tau(rho: Tensor) -> Tensor:
@@ -205,10 +207,14 @@ def pair_losses(world: World, f: Tensor, kind: str) -> PairLosses:
     # the negative averaged out first: the cheapest order
     per_point = torch.einsum("...xpn,...en->...xpe", table, D)
     contrastive = torch.einsum("...xpe,...cx,...cp->...ce", per_point, D, D)
-    scores = f @ (D @ f).mT  # [..., P, C], the mean classifier's
-    margins = scores.unsqueeze(-1) - scores.unsqueeze(-2)  # [..., P, C, C]
-    mean_classifier = torch.einsum("...cx,...xce->...ce", D, loss(margins, kind))
+    mean_classifier = torch.einsum("...cx,...xce->...ce", D, loss(margins(world, f), kind))
     return PairLosses(world.rho, contrastive, mean_classifier)
+
+
+def margins(world: World, f: Tensor) -> Tensor:
+    """The mean classifier's margins f(x).(mu_c - mu_c'), [..., P, C, C]."""
+    scores = f @ (world.D @ f).mT  # [..., P, C]
+    return scores.unsqueeze(-1) - scores.unsqueeze(-2)
 
 
 def empirical_pair_losses(
@@ -262,10 +268,10 @@ def linear_classifier_loss(world: World, f: Tensor, kind: str) -> float:
     """
     check_kind(kind)
     points, D, weights = (
-        each.detach().cpu().double().numpy() for each in (f, world.D, task_weights(world.rho))
+        each.double().numpy(force=True) for each in (f, world.D, task_weights(world.rho))
     )
     best = best_direction if kind == "hinge" else best_softmax
-    pairs = zip(*np.triu_indices(len(D), k=1), strict=True)
+    pairs = itertools.combinations(range(len(D)), 2)
     total = sum(2 * weights[c, e] * best(points, D[[c, e]] / 2) for c, e in pairs)
     return float(total) if kind == "hinge" else float(total) / math.log(2)
 
@@ -335,13 +341,15 @@ def search(
     rho_logits = _normal(restarts, classes, generator=generator)
     D_logits = 2 * _normal(restarts, classes, points, generator=generator)
     table = scale * _normal(restarts, points, dim, generator=generator)
-    if rho is not None:
-        rho_logits = rho.to(rho_logits).log().expand(restarts, classes).clone()
-    parameters = [D_logits, table] if rho is not None else [rho_logits, D_logits, table]
+    parameters = [D_logits, table]
+    if rho is None:
+        parameters.append(rho_logits)
+    else:
+        rho_logits = rho.to(rho_logits).log().expand(restarts, classes)
     moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
     for parameter in parameters:
         parameter.requires_grad_()
-    best, best_world, best_f = -math.inf, None, None
+    highest, best = -math.inf, None
     for step in range(steps):
         world = World(torch.softmax(rho_logits, -1), torch.softmax(D_logits, -1))
         f = table
@@ -349,10 +357,10 @@ def search(
             f = table * (radius / table.norm(dim=-1, keepdim=True)).clamp_max(1)
         value = objective(world, f)
         ranked = value.detach().nan_to_num(-math.inf, -math.inf, -math.inf)
-        top = int(ranked.argmax())
-        if float(ranked[top]) > best:
-            best, best_f = float(ranked[top]), f[top].detach().clone()
-            best_world = World(world.rho[top].detach().clone(), world.D[top].detach().clone())
+        top = ranked.argmax()
+        if ranked[top] > highest:
+            highest = float(ranked[top])
+            best = [each[top].detach().clone() for each in (world.rho, world.D, f)]
         total = torch.where(value.isfinite(), value, 0.0).sum()
         gradients = torch.autograd.grad(total, parameters, materialize_grads=True)
         # Adam with a learning rate falling to 0, written out: importing torch.optim costs more time
@@ -365,8 +373,9 @@ def search(
             corrected = second / (1 - 0.999 ** (step + 1))
             with torch.no_grad():
                 each += rate * first / (corrected.sqrt() + 1e-8)
-    if best_world is None or best_f is None:
+    if best is None:
         raise ValueError(
             "the objective was not finite at any step: give one that is finite on a random world"
         )
-    return SearchResult(best, best_world, best_f)
+    *best_world, best_f = best
+    return SearchResult(highest, World(*best_world), best_f)

@@ -6,8 +6,6 @@ dimensions are independent worlds. A similarity is f(x).f(x') itself: unit vecto
 are rows of length 1/sqrt(t). Natural logarithms. Eq. 16 of chuang2020's arXiv source is 7 in print.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import NamedTuple
@@ -16,10 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curlnb.theory.finite_worlds import World, check_kind
-
-_NEVER = -1e30  # the logarithm of 0, as a number that has a gradient
-
+from curlnb.theory.finite_worlds import World, check_kind, finite_log
 
 # arora2019, Lemma A.2
 
@@ -86,15 +81,12 @@ def negative_mean(
     floor}: the true mean where each rho_c is tau_plus, and the marginal's mean, with all its bias,
     at 0.
     """
-    log_D = torch.where(world.D > 0, torch.where(world.D > 0, world.D, 1.0).log(), _NEVER)
     # [..., x, c]: log E over D_c
-    by_class = torch.logsumexp((f @ f.mT).unsqueeze(-2) + log_D.unsqueeze(-3), -1)
+    by_class = torch.logsumexp((f @ f.mT).unsqueeze(-2) + finite_log(world.D).unsqueeze(-3), -1)
     log_rho = world.rho.clamp_min(1e-300).log()
     if tau_plus is None:
-        classes = world.rho.shape[-1]
-        own = torch.eye(classes, dtype=torch.bool, device=f.device)
-        # [..., c, c']
-        others = torch.where(own, _NEVER, log_rho.unsqueeze(-2).expand(*world.rho.shape, classes))
+        own = torch.eye(world.rho.shape[-1], dtype=torch.bool, device=f.device)
+        others = log_rho.unsqueeze(-2).masked_fill(own, -math.inf)  # [..., c, c']
         shares = others.log_softmax(-1).unsqueeze(-3)
         return torch.logsumexp(by_class.unsqueeze(-2) + shares, -1)
     marginal = torch.logsumexp(by_class + log_rho.unsqueeze(-2), -1, keepdim=True)
@@ -122,7 +114,7 @@ def mean_classifier_loss(world: World, f: Tensor, K: int) -> Tensor:
     Tasks are equally likely, and so are the classes within a task. K in 2..C.
     """
     classes = range(world.D.shape[-2])
-    tasks = torch.tensor(list(itertools.combinations(classes, K)), device=f.device)
+    tasks = torch.tensor([*itertools.combinations(classes, K)])
     scores = (f @ (world.D @ f).mT)[..., tasks]  # [..., x, task, K]
     losses = scores.logsumexp(-1, keepdim=True) - scores
     return (world.D.mT[..., tasks] * losses).sum((-3, -2, -1)) / tasks.numel()

@@ -9,9 +9,6 @@ Leading batch dimensions are independent worlds, as in `finite_worlds`: rho [...
 f [..., P, d]. Everything is differentiable.
 """
 
-from __future__ import annotations
-
-import functools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,10 +17,7 @@ import torch
 from torch import Tensor
 
 from curlnb.theory.class_collision import collision_constant
-from curlnb.theory.finite_worlds import (
-    World,
-    intraclass_deviation,
-)
+from curlnb.theory.finite_worlds import World, intraclass_deviation, margins
 from curlnb.theory.vector_losses import check_negatives, expected_loss, multisets, vector_loss
 
 # Collisions and tasks
@@ -63,9 +57,8 @@ def collisions(rho: Tensor, k: int) -> Collisions:
     """The chances tau_k, tau' and p in closed form, with alpha and beta. rho: [..., C].
 
     Source: arora2019, Theorem B.1 and Lemma B.2. 1 - tau_k = sum_c rho_c (1 - rho_c)^k, 1 - tau' =
-    sum_c rho_c (1 - rho_c^k); for p see `Collisions.distinct`. ValueError for k < 1.
+    sum_c rho_c (1 - rho_c^k); for p see `Collisions.distinct`. k >= 1.
     """
-    check_negatives(k)
     none, partial = (rho * (1 - rho) ** k).sum(-1), (rho * (1 - rho**k)).sum(-1)
     return Collisions(none, partial, rho.square().sum(-1), rho, k)
 
@@ -125,29 +118,27 @@ def task_distribution(rho: Tensor, k: int, *, partial: bool = False) -> TaskDist
 
     Source: arora2019, Section 6.1, and Appendix B.2 (there D'). The chance that k draws cover
     exactly the set S comes from adding one draw at a time: no signs alternate, so no digits cancel.
-    Time and memory grow as C 2^C. ValueError for k < 1.
+    Time and memory grow as C 2^C. k >= 1.
     """
-    check_negatives(k)
-    classes = rho.shape[-1]
-    sets = torch.arange(2**classes, device=rho.device)
-    single = 2 ** torch.arange(classes, device=rho.device)
-    members = _members(classes, rho.device)
-    grown = (sets.unsqueeze(-1) | single).flatten()  # [2^C C]: the set after one more draw
-    cover = torch.zeros(*rho.shape[:-1], len(sets), dtype=rho.dtype, device=rho.device)
+    sets, single = _sets(rho)
+    members = sets & single > 0
+    grown = (sets | single).flatten()  # [2^C C]: the set after one more draw
+    cover = rho.new_zeros(*rho.shape[:-1], len(sets))
     cover[..., 0] = 1
     for _ in range(k):
         drawn = (cover.unsqueeze(-1) * rho.unsqueeze(-2)).flatten(-2)
         cover = torch.zeros_like(cover).index_add(-1, grown, drawn)
-    others = cover[..., sets.unsqueeze(-1) & ~single]  # the chance that negatives cover T without c
+    others = cover[..., sets & ~single]  # the chance that negatives cover T without c
     joint = others + cover.unsqueeze(-1) if partial else others
     proper = members & (members.sum(-1, keepdim=True) >= 2)
     return TaskDistribution(members, rho.unsqueeze(-2) * joint * proper)
 
 
-def _members(classes: int, device: torch.device) -> Tensor:
-    """Which classes each of the 2^C sets has, bool [2^C, C]."""
-    sets = torch.arange(2**classes, device=device)
-    return sets.unsqueeze(-1) & 2 ** torch.arange(classes, device=device) > 0
+def _sets(rho: Tensor) -> tuple[Tensor, Tensor]:
+    """All sets of classes, [2^C, 1], and the set of each class alone, [C], a bit for each class."""
+    classes = rho.shape[-1]
+    sets = torch.arange(2**classes, device=rho.device).unsqueeze(-1)
+    return sets, 2 ** torch.arange(classes, device=rho.device)
 
 
 def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0) -> Tensor:
@@ -156,15 +147,14 @@ def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0
     It is E_{x ~ D_c} l({f(x).(mu_c - mu_c') / margin}_{c' in T, c' != c}). margin: the gamma of
     l_gamma (Appendix B.2), a number or [...]. 0 where c is not in T, and where T is a single class.
     """
-    classes = world.rho.shape[-1]
-    scores = f @ (world.D @ f).mT  # [..., P, C]
-    z = scores.unsqueeze(-2) - scores.unsqueeze(-1)  # [..., P, c, c']
     if isinstance(margin, Tensor):
         margin = margin[..., None, None, None]
-    members = _members(classes, f.device)
-    same = torch.eye(classes, dtype=torch.bool, device=f.device)
+    z = -margins(world, f) / margin  # [..., P, c, c']
+    sets, single = _sets(world.rho)
+    members = sets & single > 0
+    same = torch.eye(len(single), dtype=torch.bool, device=f.device)
     rivals = members.unsqueeze(-1) & members.unsqueeze(-2) & ~same  # [2^C, c, c']
-    z = torch.where(rivals.unsqueeze(1), (z / margin).unsqueeze(-4), -math.inf)
+    z = torch.where(rivals.unsqueeze(1), z.unsqueeze(-4), -math.inf)
     return torch.einsum("...txc,...cx->...tc", vector_loss(z, kind), world.D)
 
 
@@ -173,8 +163,7 @@ def task_losses(world: World, f: Tensor, kind: str, margin: float | Tensor = 1.0
 
 def unsupervised(world: World, f: Tensor, kind: str, k: int) -> Tensor:
     """L_un with k negatives (arora2019, Definition 2.3), [...]."""
-    marginal = (world.rho.unsqueeze(-2) @ world.D).squeeze(-2)  # [..., P]
-    negatives = marginal[..., None, None, :]
+    negatives = (world.rho.unsqueeze(-2) @ world.D).unsqueeze(-2)  # [..., 1, 1, P], the marginal
     inner = expected_loss(_contrasts(world, f), negatives, k, kind)  # [..., x, x+]
     return torch.einsum("...c,...cx,...cp,...xp->...", world.rho, world.D, world.D, inner)
 
@@ -202,11 +191,11 @@ def collision_floor(rho: Tensor, kind: str, k: int) -> Tensor:
     return (rho * per_class).sum(-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Sides:
     """The sides of Theorem B.1 for one representation without Gen_M: left <= middle <= right.
 
-    Each is [...] and computed on first access. For f_hat, the minimiser of L_un over a class F:
+    Each is [...] and computed when asked for. For f_hat, the minimiser of L_un over a class F:
     left(f_hat) <= middle(f_hat) <= middle(f) <= right(f) for every f in F.
     """
 
@@ -216,20 +205,20 @@ class Sides:
     k: int
     constant: float  # c'
 
-    @functools.cached_property
+    @property
     def left(self) -> Tensor:
         """E_T[rho+_min / p_max L_sup^mu(T, f)]."""
         losses = task_losses(self.world, self.f, self.kind)
         return task_distribution(self.world.rho, self.k).lowered(losses)
 
-    @functools.cached_property
+    @property
     def middle(self) -> Tensor:
         """(L_un - tau_k E l_{|I+|}(0)) / (1 - tau_k), Eq. 26."""
         floor = collision_floor(self.world.rho, self.kind, self.k)
         surplus = unsupervised(self.world, self.f, self.kind, self.k) - floor
         return surplus / collisions(self.world.rho, self.k).none
 
-    @functools.cached_property
+    @property
     def right(self) -> Tensor:
         """alpha L_un^!= + c' beta s(f)."""
         chances = collisions(self.world.rho, self.k)
@@ -264,7 +253,7 @@ def expected_block_loss(world: World, f: Tensor, kind: str, b: int, k: int = 1) 
     counts, chance = multisets(world.D, b)  # [n, P], [..., C, n]
     scores = (f @ f.mT) @ (counts / b).mT  # [..., x, n]
     z = scores.unsqueeze(-2) - scores.unsqueeze(-1)  # [..., x, n+, n-]
-    negative = (world.rho.unsqueeze(-2) @ chance).squeeze(-2)[..., None, None, :]
+    negative = (world.rho.unsqueeze(-2) @ chance).unsqueeze(-2)  # [..., 1, 1, n-]
     inner = expected_loss(z, negative, k, kind)  # [..., x, n+]
     return torch.einsum("...c,...cx,...cn,...xn->...", world.rho, world.D, chance, inner)
 

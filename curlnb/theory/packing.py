@@ -9,8 +9,6 @@ embeddings.
 Unit vectors throughout: with the paper's radius 1/t, squared distances are 1/t^2 times these.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -106,15 +104,16 @@ def maximise(
             "jac": lambda z: np.hstack([products(z, each, each), 0 * eye]),
         },
     ]
-    best = (-math.inf, np.zeros((C, d)))
+    packings = []
     for start in range(starts):
         v = normalize(torch.randn(C, d, generator=generator, dtype=torch.float64), dim=1).numpy()
         if start % 2 and C > 2 and not least:
-            v[int(weights.argmin())] = v[int(weights.argsort()[1])]
+            v[weights.argmin()] = v[weights.argsort()[1]]
         begin = np.concatenate([v.ravel(), radii(v)])
-        begin[n:] = begin[n:].min() if least else begin[n:]
+        if least:
+            begin[n:] = begin[n:].min()
         found = minimize(
-            lambda z: float(cost @ z),
+            lambda z: cost @ z,
             begin,
             jac=lambda z: cost,
             constraints=constraints,
@@ -125,8 +124,8 @@ def maximise(
         v = v / np.linalg.norm(v, axis=1, keepdims=True)
         # feasible: measured again on the sphere
         value = float(radii(v).min() if least else weights @ radii(v))
-        best = max(best, (value, v), key=lambda pair: pair[0])
-    return Packing(torch.from_numpy(best[1]), best[0])
+        packings.append(Packing(torch.from_numpy(v), value))
+    return max(packings, key=lambda packing: packing.value)
 
 
 def worst_loss(world: LabelledWorld, f: Tensor, *, beta: float = math.inf) -> Tensor:
@@ -155,9 +154,8 @@ def descend(
     z = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     optimiser = torch.optim.Adam([z], lr=0.1, betas=(0.8, 0.98))
     for step in range(steps):
-        done = step / max(1, steps - 1)
-        for group in optimiser.param_groups:
-            group["lr"] = 0.1 * 10 ** (-4.2 * done)
+        done = step / (steps - 1)
+        optimiser.param_groups[0]["lr"] = 0.1 * 10 ** (-4.2 * done)
         optimiser.zero_grad()
         worst_loss(world, normalize(z, dim=-1), beta=3 * 1e4**done).sum().backward()
         optimiser.step()
@@ -176,7 +174,7 @@ def medoids(world: LabelledWorld, f: Tensor) -> Tensor:
     # E ||f(x) - f(x')||^2 over x' of the class, [P]
     distance = 2 - 2 * (world.positives * (f @ f.mT)).sum(-1)
     others = world.labels != world.labels.unique()[:, None]  # [C, P]
-    return f[distance.expand(others.shape).masked_fill(others, math.inf).argmin(1)]
+    return f[distance.masked_fill(others, math.inf).argmin(1)]
 
 
 def nearest_neighbour_error(world: LabelledWorld, f: Tensor, v: Tensor) -> float:

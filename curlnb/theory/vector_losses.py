@@ -4,13 +4,12 @@ The two losses are those of arora2019, Section 2; z and p are tensors of any lea
 everything is differentiable.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from curlnb.theory.finite_worlds import check_kind
 
@@ -37,7 +36,7 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
     is absent; with all k absent the loss is 0. The shapes are broadcast. Returns [...].
 
     Hinge: the largest of k draws has distribution function F^k. Logistic: where the k draws have
-    few outcomes, a sum over them; else `expected_log`.
+    few outcomes, a sum over their multisets, absent ones among them; else `expected_log`.
     """
     check_kind(kind)
     check_negatives(k)
@@ -50,9 +49,13 @@ def expected_loss(z: Tensor, p: Tensor, k: int, kind: str) -> Tensor:
         distribution = (1 - p.sum(-1, keepdim=True)).clamp_min(0) + p.cumsum(-1)
         weights = distribution**k - (distribution - p).clamp_min(0) ** k
         return (weights * (1 + z).clamp_min(0)).sum(-1)
-    if math.comb(z.shape[-1] + k, k) <= _FEW_OUTCOMES:
-        return _summed_logistic(z, p, k)
-    return expected_log(z, p, k) / math.log(2)
+    if math.comb(z.shape[-1] + k, k) > _FEW_OUTCOMES:
+        return expected_log(z, p, k) / math.log(2)
+    absent = (1 - p.sum(-1, keepdim=True)).clamp_min(0)
+    counts, chances = multisets(torch.cat([p, absent], -1), k)  # [m, n + 1], [..., m]
+    # [..., m], log 0 where a value was not drawn
+    losses = vector_loss(z.unsqueeze(-2) + counts[:, :-1].log(), kind)
+    return (chances * losses).sum(-1)
 
 
 def expected_log(z: Tensor, p: Tensor, k: int) -> Tensor:
@@ -71,18 +74,6 @@ def expected_log(z: Tensor, p: Tensor, k: int) -> Tensor:
     return ((1 - kept) * torch.exp(-u.exp())).sum(-1) * _STEP
 
 
-def _summed_logistic(z: Tensor, p: Tensor, k: int) -> Tensor:
-    """E log2(1 + sum_i e^z_i) as a sum over the multisets of k draws, absent ones among them.
-
-    z, p: as in `expected_loss`.
-    """
-    absent = (1 - p.sum(-1, keepdim=True)).clamp_min(0)
-    counts, chances = multisets(torch.cat([p, absent], -1), k)  # [m, n + 1], [..., m]
-    # [..., m], log 0 where a value was not drawn
-    losses = vector_loss(z.unsqueeze(-2) + counts[:, :-1].log(), "logistic")
-    return (chances * losses).sum(-1)
-
-
 def multisets(p: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Every way to draw `size` points with repetition and without order, and its probability.
 
@@ -94,9 +85,8 @@ def multisets(p: Tensor, size: int) -> tuple[Tensor, Tensor]:
             f"b = {size} on {points} points: use b >= 1 with at most {_MOST_MULTISETS} multisets, "
             "binom(P + b - 1, b)"
         )
-    chosen = torch.tensor(list(combinations_with_replacement(range(points), size)))
-    counts = torch.zeros(len(chosen), points).scatter_add(1, chosen, torch.ones(chosen.shape))
-    counts = counts.to(p)
+    chosen = torch.tensor([*combinations_with_replacement(range(points), size)])
+    counts = one_hot(chosen, points).sum(1).to(p)
     ways = torch.exp(math.lgamma(size + 1) - torch.lgamma(counts + 1).sum(-1))
     return counts, ways * (p.unsqueeze(-2) ** counts).prod(-1)
 

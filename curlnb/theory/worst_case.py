@@ -8,8 +8,6 @@ checked. Means of e^u are returned as logarithms, so that beta may be large; bet
 limit itself. Everything is differentiable in u.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -63,10 +61,9 @@ def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
     anchor. Returns [..., P]. With phi(beta) = log E_w e^{beta u} this is phi(beta + 1) - phi(beta),
     which grows with beta since phi is convex.
     """
-    present = weights > 0
     if math.isinf(beta):
-        return u.masked_fill(~present, -math.inf).amax(-1)
-    log_weights = torch.where(present, weights, 1.0).log().masked_fill(~present, -math.inf)
+        return u.masked_fill(weights == 0, -math.inf).amax(-1)
+    log_weights = weights.log()
     return ((1 + beta) * u + log_weights).logsumexp(-1) - (beta * u + log_weights).logsumexp(-1)
 
 
@@ -109,7 +106,6 @@ def rate_bound(world: LabelledWorld, u: Tensor, beta: float) -> Tensor:
     phi(beta + 1) / (beta + 1); and phi(b) >= b M + log m. It holds for every f, Q and temperature,
     and uniformly in f, since m is at least the least p_x^-.
     """
-    weights = world.negatives
-    top = log_tilted_mean(u, weights, math.inf).unsqueeze(-1)
-    mass = (weights * (u >= top)).sum(-1)
+    top = hardest_mean(world, u, math.inf).unsqueeze(-1)
+    mass = (world.negatives * (u >= top)).sum(-1)
     return -(world.p * mass.log()).sum(-1) / (1 + beta)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from formulas import generator, refused
+from formulas import generator, normal, refused, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -26,12 +26,8 @@ from curlnb.theory.generalization import debiased_loss
 
 
 def vectors_and_classes(seed, classes=3, points=4, dim=3):
-    g = generator(seed)
-    z = torch.nn.functional.normalize(
-        torch.randn(points, dim, generator=g, dtype=torch.float64), dim=1
-    )
-    D = torch.softmax(2 * torch.randn(classes, points, generator=g, dtype=torch.float64), -1)
-    return z, D
+    D = torch.softmax(2 * normal(classes, points, seed=seed + 1), -1)
+    return unit(points, dim, seed=seed, dtype=torch.float64), D
 
 
 def world(*args, **options):
@@ -55,9 +51,7 @@ def enumerated(seen, negatives, t, scale=1.0):
 
 def test_a_view_is_the_mixture_of_its_classes():
     """Averaged over anchors, the marginal is the world's and p+ the anchor's class."""
-    g = generator(1)
-    z = torch.nn.functional.normalize(torch.randn(5, 2, generator=g, dtype=torch.float64), dim=1)
-    D = torch.softmax(torch.randn(4, 5, generator=g, dtype=torch.float64), -1)
+    z, D = vectors_and_classes(1, classes=4, points=5, dim=2)
     seen = anchor_distributions(z, D)
     assert seen.tau_plus == 0.25
     assert_close(seen.marginal, D.mean(0).expand(20, 5))
@@ -147,8 +141,7 @@ def test_the_printed_constant_fails_below_t_1_and_not_at_1():
 
 def test_uniform_means_and_the_saturation_threshold():
     """Against draws on the sphere, and with the library's clamp on both sides of the threshold."""
-    u = torch.randn(100_000, 8, generator=generator(8), dtype=torch.float64)
-    values = (u[:, 0] / u.norm(dim=1) / 0.5).exp()
+    values = (unit(100_000, 8, seed=8, dtype=torch.float64)[:, 0] / 0.5).exp()
     assert (
         abs(float(values.mean()) - float(uniform_mean(0.5, 8)))
         < 5 * float(values.std()) / len(values) ** 0.5
@@ -156,8 +149,8 @@ def test_uniform_means_and_the_saturation_threshold():
     assert saturation(np.array([0.5, 0.2, 0.1]), 128) == pytest.approx(
         [0.121, 0.0074, 7e-5], rel=0.05
     )
-    u = torch.randn(4, 20_000, 16, generator=generator(9), dtype=torch.float64)
-    uniform, aligned = u[..., 0] / u.norm(dim=-1), torch.ones(4, dtype=torch.float64)
+    uniform = unit(4, 20_000, 16, seed=9, dtype=torch.float64)[..., 0]
+    aligned = torch.ones(4, dtype=torch.float64)
     for factor, share in ((0.9, 0.0), (1.1, 1.0)):
         tau = factor * float(saturation(0.5, 16))
         assert (

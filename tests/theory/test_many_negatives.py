@@ -68,13 +68,11 @@ def test_expected_loss_at_large_k_in_closed_form():
     """
     coin = doubles([-1.0, 1.0])
     for k in (2, 10, 50):
-        assert float(
-            expected_loss(coin, torch.full((2,), 0.5).double(), k, "hinge")
-        ) == pytest.approx(2 * (1 - 0.5**k), abs=1e-14)
+        assert float(expected_loss(coin, doubles([0.5, 0.5]), k, "hinge")) == pytest.approx(
+            2 * (1 - 0.5**k), abs=1e-14
+        )
         for z in (-20.0, 0.0, 3.0, 40.0):
-            got = float(
-                expected_loss(torch.tensor([z]).double(), torch.ones(1).double(), k, "logistic")
-            )
+            got = float(expected_loss(doubles([z]), doubles([1.0]), k, "logistic"))
             assert got == pytest.approx(math.log2(1 + k * math.exp(z)), rel=1e-12, abs=1e-13)
         floor = sum(
             r * math.comb(k, n) * r**n * (1 - r) ** (k - n) * math.log2(1 + n)

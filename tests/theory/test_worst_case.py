@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from formulas import generator, unit
-from torch.nn.functional import normalize
 from torch.testing import assert_close
 
 from curlnb.losses import hard, hard_corrected
@@ -23,7 +22,7 @@ def world_and_similarities(seed, points=7, t=0.5, d=3):
     g = generator(seed)
     p = torch.softmax(torch.randn(points, generator=g, dtype=torch.float64), 0)
     labels = torch.cat([torch.arange(2), torch.randint(3, (points - 2,), generator=g)])
-    f = normalize(torch.randn(points, d, generator=g, dtype=torch.float64), dim=1)
+    f = unit(points, d, seed=seed + 1, dtype=torch.float64)
     return LabelledWorld(p, labels), f @ f.T / t
 
 
