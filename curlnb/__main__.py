@@ -135,13 +135,11 @@ def _do(given: argparse.Namespace) -> int:
         case "why":
             print(why(_asked(given.experiment, given.parameters), given.profile))
         case "reproduce":
+            change = _named(shlex.split(given.change))
             failed = reproduce.reproduce(
-                given.profile,
-                given.notebooks,
-                jobs=given.jobs,
-                change=_named(shlex.split(given.change)),
+                given.profile, given.notebooks, jobs=given.jobs, change=change
             )
-            return 1 if failed else 0
+            return min(failed, 1)
         case "report":
             print(f"Report: {_report(given.profile)}")
         case "reference":
@@ -173,7 +171,7 @@ def _data(profile: str, folder: Path | None) -> None:
     """Fetch what the notebooks name at a profile, or read all sets whose official files are in
     `folder`.
     """
-    if folder is not None:
+    if folder:
         every = [*datasets.names("vectors"), *datasets.names()]
         datasets.prepare(every, folder=folder.expanduser())
     else:
@@ -212,7 +210,7 @@ def _value(text: str) -> Any:
     words = {"True": True, "False": False, "None": None}
     try:
         return words[text] if text in words else json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return text
 
 
@@ -221,16 +219,15 @@ def doctor() -> str:
     device, about = devices.default_device(), provenance.machine()
     precision, compiled, missing = devices.admitted("bf16", True, device)
     why_not = f" ({missing})" if missing else ""
-    data: dict[str, list[str]] = {"embedded": [], "cached": [], "absent": []}
-    for name in datasets.names():
-        data[datasets.available(name)].append(name)
+    states = {name: datasets.available(name) for name in datasets.names()}
     lines = {
         "device": f"{device}, {about['gpu'] or about['cpu']}, {environment.cores()} cores",
         "precision": f"{precision}, torch.compile {'on' if compiled else 'off'}{why_not}",
         "versions": f"python {platform.python_version()}, torch {about['torch']}",
         "results": environment.results_root(),
-        **{state: ", ".join(names) for state, names in data.items()},
     }
+    for state in ("embedded", "cached", "absent"):
+        lines[state] = ", ".join(name for name, found in states.items() if found == state)
     return "\n".join(f"{what:11} {said}" for what, said in lines.items())
 
 

@@ -19,9 +19,8 @@ from typing import Any
 # Lets jsonschema check the syntax of addresses, which no notebook has; it takes two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+import nbformat  # noqa: E402
 import papermill  # noqa: E402
-
-FAILED = "FAILED: "
 
 
 def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None:
@@ -29,9 +28,9 @@ def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # written cell by cell: what is at `output` is whole
     draft = output.with_name(f".{output.name}")
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    tagged = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
-    said = f'profile = "{profile}"' in "".join(tagged[:1]).splitlines()
+    cells = nbformat.read(path, as_version=4).cells
+    tagged = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    said = f'profile = "{profile}"' in "\n".join(tagged).splitlines()
     parameters: dict[str, Any] = {} if said else {"profile": profile}
     parameters |= {"change": change} if change else {}
     try:
@@ -55,12 +54,13 @@ def main(path: Path, output: Path, profile: str, change: dict[str, Any]) -> None
     except Exception as error:
         traceback.print_exc()
         died = type(error).__name__ == "DeadKernelError"
-        why = "its kernel ended: out of memory, or a cell calls exit()" if died else f"{error}"
+        reason = "its kernel ended: out of memory, or a cell calls exit()"
+        why = reason if died else f"{type(error).__name__}: {error}"
     finally:
         if draft.exists():
             os.replace(draft, output)
     if why:
-        print(FAILED + (why.splitlines() or ["without a message"])[0], file=sys.stderr)
+        print(f"FAILED: {why.splitlines()[0]}", file=sys.stderr)
     sys.exit(bool(why))
 
 

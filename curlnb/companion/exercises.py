@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from typing import Any
 
 _OF_A_STUB = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
-UNANSWERED = "not answered yet"
 
 
 @contextmanager
 def check(answer: Callable[..., Any]) -> Iterator[None]:
     """Run the assertions inside, and print what they say of the function that answers."""
     try:
-        yield
-    except Exception as error:
-        print(UNANSWERED if is_stub(answer) else f"wrong: {_why(error)}")
+        with grade(answer):
+            yield
+    except AssertionError as error:
+        print(error if is_stub(answer) else f"wrong: {error}")
     else:
         print("right")
 
@@ -33,8 +33,7 @@ def grade(answer: Callable[..., Any]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        why = UNANSWERED if is_stub(answer) else _why(error)
-        raise AssertionError(why) from error
+        raise AssertionError("not answered yet" if is_stub(answer) else _why(error)) from error
 
 
 def is_stub(answer: Callable[..., Any]) -> bool:
@@ -45,7 +44,7 @@ def is_stub(answer: Callable[..., Any]) -> bool:
 
 
 def _why(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    lines = str(error).strip().splitlines()
     kind = type(error).__name__
     if not isinstance(error, AssertionError):
         return f"{kind}: {lines[-1]}" if lines else kind

@@ -30,7 +30,7 @@ def latent_classes(axis: Axes, world: World, f: Tensor, *, area: float = 900) ->
     for c, colour in enumerate(class_colours(len(world.rho))):
         axis.scatter(f[:, 0], f[:, 1], s=area * world.D[c], color=colour, alpha=0.55, linewidth=0)
         label = f"$c_{{{c + 1}}}$, $\\rho$ = {float(world.rho[c]):.2f}"
-        x, y = (world.D[c] @ f).tolist()
+        x, y = world.D[c] @ f
         axis.scatter(
             x, y, s=110, marker="X", color=colour, edgecolor="black", label=label, zorder=3
         )
@@ -73,7 +73,7 @@ def signed(differences: pd.Series, digits: int = 2) -> str:
     """
     if differences.empty:
         return ""
-    mean, *ends = (f"{x:+.{digits}f}" for x in plots.interval(differences.tolist()))
+    mean, *ends = (f"{x:+.{digits}f}" for x in plots.interval(differences))
     return f"{mean} [{', '.join(ends)}]" if len(differences) > 1 else mean
 
 
@@ -90,9 +90,9 @@ def changes_over_n(by_n: pd.DataFrame) -> dict[str, str]:
     if by_n.shape[1] < 2:
         return {}
     least, most = by_n.columns.min(), by_n.columns.max()
-    changes = {f"from {least} to {most}": (by_n[most] - by_n[least]).dropna()}
+    changes = {f"from {least} to {most}": by_n[most] - by_n[least]}
     if set(doubled) <= set(by_n):
-        changes["from 126 to 254"] = (by_n[254] - by_n[126]).dropna()
-        slopes = slope_per_doubling(doubled, by_n[doubled].dropna().to_numpy())
+        changes["from 126 to 254"] = by_n[254] - by_n[126]
+        slopes = slope_per_doubling(doubled, by_n[doubled].dropna())
         changes["slope, a doubling"] = pd.Series(slopes)
-    return {name: signed(change) for name, change in changes.items()}
+    return {name: signed(change.dropna()) for name, change in changes.items()}

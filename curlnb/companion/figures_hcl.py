@@ -7,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -25,8 +24,9 @@ def packings_on_sphere(pictures: Sequence[tuple[str, Tensor, tuple[float, float]
     ball = np.cos(azimuth) * np.sin(polar), np.sin(azimuth) * np.sin(polar), np.cos(polar)
     figure = plt.figure(figsize=(3.6 * len(pictures), 3.8))
     for place, (title, v, view) in enumerate(pictures, 1):
-        panel = dict(projection="3d", computed_zorder=False)
-        axis: Any = figure.add_subplot(1, len(pictures), place, **panel)
+        axis: Any = figure.add_subplot(
+            1, len(pictures), place, projection="3d", computed_zorder=False
+        )
         axis.plot_wireframe(*ball, color="0.9", linewidth=0.3, zorder=0)
         distance = (v[:, None] - v).norm(dim=-1) + 9 * torch.eye(len(v))
         for c, k in (distance <= distance.amin(1, keepdim=True) + 2e-3).nonzero().tolist():
@@ -53,8 +53,10 @@ def similarities_over(
     returns them.
     """
     rows, overlap = -(-len(panels) // columns), runs["projections_overlap"].to_dict()
-    layout: dict[str, Any] = dict(sharex=True, squeeze=False, layout="constrained")
-    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), **layout)
+    size = (4.2 * columns, 2.9 * rows)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=size, sharex=True, squeeze=False, layout="constrained"
+    )
     for axis, (arm, base) in zip(axes.flat, panels, strict=True):
         for kind, shade in SHADES.items():
             was, now = (np.array(runs.loc[name, f"projections_{kind}"]) for name in (base, arm))
@@ -65,11 +67,9 @@ def similarities_over(
         axis.set_title(f"{arm}: {overlaps}", fontsize="medium")
     plt.setp(axes[-1], xlabel="cosine similarity")
     plt.setp(axes[:, 0], ylabel="density")
-    marks: list[Artist] = [
-        plt.Rectangle((0, 0), 1, 1, color=x, alpha=0.45) for x in SHADES.values()
-    ]
-    marks.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2))
+    filled = [plt.Rectangle((0, 0), 1, 1, color=x, alpha=0.45) for x in SHADES.values()]
+    dashed = plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1.2)
     names = ["pairs of one label", "pairs of two", "dashed: the loss it is compared with"]
-    figure.legend(marks, names, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend([*filled, dashed], names, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title)
     return figure

@@ -54,8 +54,8 @@ def unfinished(
         return f"{name} has not been reproduced at {profile}"
     if state["inputs"] != inputs_of(path, profile, change):
         return f"{name} or what it stands on has changed since"
-    lost = {file for file, _ in state["left"].items() ^ files_of(results, name).items()}
-    return f"{name}: {results / min(lost)} was changed or lost since" if lost else ""
+    lost = state["left"].items() ^ files_of(results, name).items()
+    return f"{name}: {results / min(lost)[0]} was changed or lost since" if lost else ""
 
 
 def files_of(results: Path, name: str) -> dict[str, str]:

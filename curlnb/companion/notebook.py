@@ -4,6 +4,7 @@ its compute.
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,26 @@ from curlnb.runs import environment, provenance
 from curlnb.runs.devices import check_environment
 from curlnb.runs.experiment import Experiment, parameters_of
 from curlnb.runs.files import write_atomically
-from curlnb.runs.store import Store, default_store
+from curlnb.runs.store import default_store
 
 STYLE = Path(__file__).with_name("curlnb.mplstyle")
 SHOWN = 6  # settings of a file that a page shows
 
 
+@dataclass(eq=False, repr=False)
 class Settings:
     """One profile's settings as attributes, beside `notebook`, `profile`, the run `store` and the
     `results` folder.
     """
 
-    def __init__(
-        self, notebook: str, profile: str, values: dict[str, Any], changed: bool = False
-    ) -> None:
-        self.notebook, self.profile, self.values, self.changed = notebook, profile, values, changed
-        self.results: Path = environment.results_root() / profile
-        self.store: Store = default_store(profile)
+    notebook: str
+    profile: str
+    values: dict[str, Any]
+    changed: bool = False
+
+    def __post_init__(self) -> None:
+        self.results = environment.results_root() / self.profile
+        self.store = default_store(self.profile)
 
     @property
     def evidence(self) -> str:
@@ -54,7 +58,7 @@ class Settings:
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.__dict__["values"][name]
+            return self.values[name]
         except KeyError:
             raise AttributeError(
                 f"profile {self.profile!r} has no setting {name!r}; it has {', '.join(self.values)}"
@@ -94,7 +98,7 @@ class Settings:
         """
         for name, values in needed.items():
             given = getattr(self, name)
-            several = given if isinstance(given, list | tuple | dict) else [given]
+            several = given if isinstance(given, list | dict) else [given]
             lacking = [repr(value) for value in values if value not in several]
             if lacking and not environment.dry():
                 raise ValueError(

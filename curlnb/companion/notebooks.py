@@ -42,7 +42,7 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
     """
     root = (environment.home() / "notebooks").resolve()
     found: set[Path] = set()
-    for name in [*selected] or [str(root)]:
+    for name in [*selected] or ["notebooks"]:
         path = (environment.home() / name).resolve()
         path = path if path.exists() else Path(name).resolve()
         below = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
@@ -51,7 +51,7 @@ def find(selected: Iterable[str] = ()) -> list[Path]:
             raise ValueError(f"no notebook at {name!r}: give files or folders below {root}")
         found.update(files)
     # a space sorts before the point: 0 comes before its subsection 0.1
-    return sorted(found, key=lambda file: str(file.relative_to(root)).replace("_", " "))
+    return sorted(found, key=lambda file: name_of(file).replace("_", " "))
 
 
 def name_of(path: Path) -> str:
@@ -64,8 +64,6 @@ def read(path: Path) -> dict[str, Any]:
     """A notebook as JSON. ValueError, with its path, for a file that is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["nbformat"] != 4:
-            raise ValueError("not of format 4")
         _ = [cell["cell_type"] + "".join(cell["source"]) for cell in content["cells"]]
         return content
     except (ValueError, LookupError, TypeError) as error:
@@ -109,8 +107,10 @@ def with_profile(paths: Iterable[Path], profile: str) -> list[Path]:
             "TOML file of its name beside it"
         )
     if len(kept) < len(every):
-        many = f"{len(kept)} of {len(every)} notebooks"
-        print(f"  {many} have settings for {profile}; the others are left out")
+        print(
+            f"  {len(kept)} of {len(every)} notebooks have settings for {profile}; "
+            "the others are left out"
+        )
     return kept
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from curlnb.companion.statistics import Interval, t_interval
 
@@ -110,7 +111,7 @@ def gain_panels(
         stars, bars = published.get(title, {}), independent.get(title, {})
         paired_gains(axis, gains, published=stars, independent=bars)
         for at, given in enumerate(gains.values()):
-            mean, *_ = interval(given)
+            mean = interval(given).mean
             axis.annotate(
                 f"{mean:+z.{digits}f}",
                 (mean, at),
@@ -129,7 +130,7 @@ def gain_panels(
     return figure
 
 
-def interval(differences: Sequence[float]) -> Interval:
+def interval(differences: ArrayLike) -> Interval:
     """Mean and 95% t interval of differences, one a seed; a single one has no width. An `Interval`
     is returned as it is.
     """
@@ -144,7 +145,7 @@ def gap(axis: Axes, differences: pd.Series, arm: str, *, shift: float = 1.0) -> 
     with 95% intervals. shift: a factor on that number, so that arms do not cover each other.
     Returns the last mean.
     """
-    found = {x: interval(each.tolist()) for x, each in differences.dropna().groupby(level=0)}
+    found = {x: interval(each) for x, each in differences.dropna().groupby(level=0)}
     x, (middle, low, high) = np.array([*found]) * shift, np.array([*found.values()]).T
     ends = [middle - low, high - middle]
     axis.errorbar(x, middle, ends, marker=marker(arm), color=colour(arm), capsize=3)
@@ -159,21 +160,21 @@ def curve_and_gap(
 
     runs: a row a run, with a column seed. The axes of `x` are numeric.
     """
+    left, right = axes
     wide = runs.pivot_table(index=[x, "seed"], columns=arm, values=y)
     last, gaps = {}, {}
     for name in dict.fromkeys([control, *runs[arm]]):
         mean = wide[name].groupby(level=0).mean().dropna()
-        axes[0].plot(mean.index, mean, marker=marker(name), color=colour(name))
+        left.plot(mean.index, mean, marker=marker(name), color=colour(name))
         last[name] = mean.iloc[-1]
         if name != control:
-            gaps[name] = gap(axes[1], wide[name] - wide[control], name)
-    axes[1].axhline(0, color=QUIET, linewidth=1)
-    axes[0].set(xlabel=x, ylabel=y)
-    axes[1].set(xlabel=x, ylabel=f"minus {NAMES.get(control, control)}")
-    for axis in axes:
+            gaps[name] = gap(right, wide[name] - wide[control], name)
+    right.axhline(0, color=QUIET, linewidth=1)
+    minus = f"minus {NAMES.get(control, control)}"
+    for axis, ends, label in ((left, last, y), (right, gaps, minus)):
+        axis.set(xlabel=x, ylabel=label)
         axis.locator_params(axis="x", integer=True)
-    label_ends(axes[0], last)
-    label_ends(axes[1], gaps)
+        label_ends(axis, ends)
 
 
 def label_ends(axis: Axes, last: Mapping[str, float]) -> None:

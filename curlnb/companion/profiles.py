@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 PROFILES = ("quick", "night", "gpu", "paper")
-DRY = "dry"
 
 Values = dict[str, Any]
 
@@ -33,8 +32,8 @@ def read(file: Path) -> tuple[dict[str, Values], Values]:
     try:
         text = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")))
         shared = json.loads(text.replace('"None"', "null"))
-        tables = {name: shared.pop(name) for name in (*PROFILES, DRY) if name in shared}
-        dry = tables.pop(DRY, {})
+        dry = shared.pop("dry", {})
+        tables = {name: shared.pop(name) for name in PROFILES if name in shared}
         profiles = {name: own | shared | own for name, own in tables.items()}
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
@@ -45,12 +44,10 @@ def changed(values: Values, change: Mapping[str, Any]) -> Values:
     """The settings with those of `change` in their place. ValueError, with the settings' names, for
     one that is not among them, and for a list in the place of one value or the other way round.
     """
-    if unknown := [name for name in change if name not in values]:
-        raise ValueError(f"there is no setting {unknown[0]!r} to change: {', '.join(values)}")
     for name, new in change.items():
-        both = new, values[name]
-        if None not in both and isinstance(new, list) != isinstance(values[name], list):
-            raise ValueError(
-                f"the setting {name} is {values[name]!r} here: it can't become {new!r}"
-            )
+        if name not in values:
+            raise ValueError(f"there is no setting {name!r} to change: {', '.join(values)}")
+        old = values[name]
+        if None not in (new, old) and isinstance(new, list) != isinstance(old, list):
+            raise ValueError(f"the setting {name} is {old!r} here: it can't become {new!r}")
     return values | dict(change)

@@ -12,8 +12,8 @@ from curlnb.companion.finished import alone_in, list_of_runs, saved, unfinished
 from curlnb.companion.notebooks import name_of
 from curlnb.companion.reference import folder, records, why_stale, write_runs
 from curlnb.companion.reproduce import reproduce
-from curlnb.runs import environment, files
-from curlnb.runs.files import read_json, write_atomically, write_json
+from curlnb.runs import environment
+from curlnb.runs.files import read_json, read_sealed, write_atomically, write_json
 from curlnb.runs.store import Record
 
 
@@ -23,7 +23,7 @@ def add_runs(profile: str) -> str:
     again takes the former's place. Returns a line that says how many there are.
     """
     paths = sorted((environment.results_root() / profile / "runs").glob("*/*/run.json"))
-    found = [*filter(None, map(files.read_sealed, paths))]
+    found = [*filter(None, map(read_sealed, paths))]
     known = {record["identity"]: record for record in records(profile)}
     judged = [(record, why_stale(record)) for record in found]
     left = [why for _, why in judged if why]
@@ -55,7 +55,7 @@ def renew(profile: str, selected: Sequence[str]) -> str:
     return "\n".join(said)
 
 
-def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
+def promote(profile: str, renewed: Sequence[Path] = ()) -> str:
     """Make the finished reproduction in results/<profile> the reference; at quick, its executed
     notebooks become the committed ones.
 
@@ -66,7 +66,7 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
     """
     results, target = environment.results_root() / profile, folder(profile)
     with alone_in(results):
-        status = files.read_json(results / "status.json")
+        status = read_json(results / "status.json")
         candidates = notebooks.with_profile(notebooks.find(), profile)
         problems = {
             path: unfinished(status, results, path, profile, adopted=bool(renewed))
@@ -79,7 +79,7 @@ def promote(profile: str = "quick", renewed: Sequence[Path] = ()) -> str:
         lists = [list_of_runs(results, name) for name in books]
         used = {line for file in lists if file.exists() for line in file.read_text().split()}
         paths = [results / "runs" / key / "run.json" for key in sorted(used)]
-        found = [*filter(None, map(files.read_sealed, paths))]
+        found = [*filter(None, map(read_sealed, paths))]
         if not renewed and (absent := [path for path in paths if not path.exists()]):
             raise ValueError(
                 f"{absent[0]} is lost: remove {results / 'status.json'}, and run "
@@ -144,16 +144,14 @@ def _put(
     rows += [row | {"profile": target.name} for row in new if row["notebook"] in names]
     write_json(target / "provenance.json", about)
     ledger.write(ledger.frame(rows), target / ledger.FILE)
+    kept_tables = {table for name in others for table in saved(target / "tables", name)}
+    for table in {*(target / "tables").rglob("*.csv")} - kept_tables:
+        table.unlink()
     for name in names:
-        for table in saved(target / "tables", name):
-            table.unlink()
         for table in saved(results / "tables", name):
             place = target / table.relative_to(results)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(table, place)
-    own = {table for name in (*names, *others) for table in saved(target / "tables", name)}
-    for table in {*(target / "tables").rglob("*.csv")} - own:
-        table.unlink()
     shutil.rmtree(target / "runs", ignore_errors=True)
     write_runs(runs.values(), target / "runs")
     for measured in results.glob("bench*.csv"):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ from curlnb.companion.finished import (
     unfinished,
 )
 from curlnb.companion.notebooks import name_of, needs
-from curlnb.runs import environment, files, provenance
+from curlnb.runs import environment, provenance
 from curlnb.runs.devices import default_device
-from curlnb.runs.files import printable, write_json
+from curlnb.runs.files import printable, read_json, write_json
 
 MOST_AT_ONCE = 4  # notebooks, unless asked for otherwise: each takes up to a GB
 PYTHON = [sys.executable, "-m"]
@@ -41,8 +41,8 @@ FOREIGN = ("COLAB_RELEASE_TAG", "JPY_SESSION_NAME", "JUPYTER_PATH", "MATPLOTLIBR
 
 
 def reproduce(
-    profile: str = "quick",
-    selected: Iterable[str] = (),
+    profile: str,
+    selected: Iterable[str],
     *,
     jobs: int | None = None,
     adopt: bool = False,
@@ -65,47 +65,9 @@ def reproduce(
         profiles.changed(notebooks.settings_of(path)[profile], change)
     results = environment.results_root() / profile
     with alone_in(results), tempfile.TemporaryDirectory() as scratch:
-        status = ledger.unless_damaged(files.read_json, results / "status.json", {})
+        status = ledger.unless_damaged(read_json, results / "status.json", {})
         work = _Reproduction(profile, results, scratch, adopt, change, status)
         return work.reproduce(paths, jobs)
-
-
-class _Job:
-    """A notebook at work in a process of its own, which ends soon after this one does, with its log
-    and the lines of its progress.
-
-    words: what `curlnb.companion.execute` takes behind the notebook and its executed copy. inputs:
-    the digest of what its outputs follow from, as it begins.
-    """
-
-    def __init__(
-        self, path: Path, results: Path, words: list[str], variables: dict[str, str], inputs: str
-    ) -> None:
-        self.name, self.start, self.inputs = name_of(path), time.monotonic(), inputs
-        output = results / "notebooks" / f"{self.name}.ipynb"
-        self.log = results / "logs" / f"{self.name.replace('/', '--')}.log"
-        progress = self.log.with_suffix(".progress")
-        runs = list_of_runs(results, self.name)
-        for file in (output, self.log, runs):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        runs.unlink(missing_ok=True)
-        progress.write_text("")
-        self.lines = open(progress, encoding="utf-8", errors="replace")  # noqa: SIM115
-        own = {"CURLNB_NOTEBOOK": self.name, "CURLNB_LOG": str(progress)}
-        line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), *words]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                line, env=variables | own, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    def error(self) -> str:
-        """Why it failed; empty where it did not."""
-        if self.process.returncode == 0:
-            return ""
-        log = self.log.read_text(encoding="utf-8", errors="replace")
-        _, failed, why = f"\n{log}".rpartition("\nFAILED: ")
-        status = f"its process ended with status {self.process.returncode}"
-        return printable(why) if failed else status
 
 
 @dataclass
@@ -122,16 +84,18 @@ class _Reproduction:
     def reproduce(self, paths: list[Path], jobs: int | None) -> int:
         """What `reproduce` does, and returns."""
         todo = self.todo(paths)
-        self.run(_turns(todo, jobs), len(paths) - len(todo), len(paths))
+        self.done, self.total = len(paths) - len(todo), len(paths)
+        self.run(_turns(todo, jobs))
         place = self.results / "provenance.json"
-        if todo or not ledger.unless_damaged(files.read_json, place, {}):
+        if todo or not place.exists():  # killed before it was written
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, page)
         print(f"\n{report.verdicts(ledger.read_all(self.results))}\n\nReport: {page}")
-        states = {name: self.status[name] for name in map(name_of, paths)}
-        failed = {name: state for name, state in states.items() if state["state"] != "done"}
-        for name, state in failed.items():
+        names = map(name_of, paths)
+        failed = [name for name in names if self.status[name]["state"] != "done"]
+        for name in failed:
+            state = self.status[name]
             print(f"FAILED {name}: {state['error']} (log: {self.results / state['log']})")
         return len(failed)
 
@@ -143,9 +107,9 @@ class _Reproduction:
             )
             for path in paths
         }
-        some = self.adopt or any(why.values())
+        some = any(why.values())
         # what the others come to stands in the ledger that the last ones read
-        todo = [path for path in paths if some and (self.adopt or why[path] or needs(path).last)]
+        todo = [path for path in paths if self.adopt or why[path] or (some and needs(path).last)]
         for path in paths:
             name = name_of(path)
             if path not in todo:
@@ -155,27 +119,73 @@ class _Reproduction:
                 print(f"  {why[path]}: it is made again")
         return todo
 
-    def run(self, turns: list[tuple[list[Path], int]], done: int, total: int) -> None:
+    def run(self, turns: list[tuple[list[Path], int]]) -> None:
         """Run the notebooks, group after group, so many of each at a time. The longest come first,
         so that none is left over at the end.
         """
-        self.done, self.total = done, total
         reference = provenance.of_reference(self.profile) or provenance.of_reference("quick")
         seconds = reference.get("notebook_seconds", {})
-        words = [self.profile, json.dumps(dict(self.change))]
         for group, at_once in turns:
             waiting = sorted(group, key=lambda path: seconds.get(name_of(path), math.inf))
             share = max(1, environment.cores() // at_once)
-            at_work: list[_Job] = []
+            at_work: list[Iterator[bool]] = []
             while waiting or at_work:
                 while waiting and len(at_work) < at_once:
-                    path = waiting.pop()
-                    print(f"  {name_of(path)}: started", flush=True)
-                    inputs = inputs_of(path, self.profile, self.change)
-                    job = _Job(path, self.results, words, self.variables(share), inputs)
-                    at_work.append(job)
+                    at_work.append(self.execute(waiting.pop(), share))
+                at_work = [notebook for notebook in at_work if next(notebook, False)]
                 time.sleep(0.2)
-                at_work = [job for job in at_work if self.look(job, share)]
+
+    def execute(self, path: Path, share: int) -> Iterator[bool]:
+        """Execute a notebook in a process of its own, which ends soon after this one does, and note
+        what became of it. True again and again while it is at work; what it says is passed on.
+        """
+        name, start = name_of(path), time.monotonic()
+        print(f"  {name}: started", flush=True)
+        inputs = inputs_of(path, self.profile, self.change)
+        output = self.results / "notebooks" / f"{name}.ipynb"
+        log = self.results / "logs" / f"{name.replace('/', '--')}.log"
+        progress, runs = log.with_suffix(".progress"), list_of_runs(self.results, name)
+        for file in (output, log, runs):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        runs.unlink(missing_ok=True)
+        progress.write_text("")
+        variables = self.variables(share) | {"CURLNB_NOTEBOOK": name, "CURLNB_LOG": str(progress)}
+        line = [*PYTHON, "curlnb.companion.execute", str(path), str(output), self.profile]
+        line.append(json.dumps(dict(self.change)))
+        with open(log, "wb") as to:
+            process = subprocess.Popen(
+                line, env=variables, stdin=subprocess.DEVNULL, stdout=to, stderr=to
+            )
+        status = None
+        with open(progress, encoding="utf-8", errors="replace") as lines:
+            while status is None:
+                status = process.poll()  # before the last lines are read
+                for said in lines:
+                    print(f"    {name} {printable(said.rstrip())}", flush=True)
+                if status is None:
+                    yield True
+        error = ""
+        if status:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            _, known, why = f"\n{text}".rpartition("\nFAILED: ")
+            error = printable(why) if known else f"its process ended with status {status}"
+        seconds = round(time.monotonic() - start, 1)
+        longest = max(seconds, self.status.get(name, {}).get("longest", 0.0))
+        self.status[name] = {
+            "state": "failed" if error else "done",
+            "error": error,
+            "seconds": seconds,
+            "longest": longest,  # which trained its runs; later ones found them
+            "cores": share,
+            "log": str(log.relative_to(self.results)),
+            "inputs": inputs,
+            "left": files_of(self.results, name),
+            "adopted": self.adopt,
+        }
+        write_json(self.results / "status.json", self.status)
+        self.done += not error
+        print(f"  {name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
+        print(f"whole: {self.done} of {self.total} notebooks", flush=True)
 
     def variables(self, share: int) -> dict[str, str]:
         """The environment of a kernel with a share of the cores: the project's own Python, package
@@ -193,36 +203,6 @@ class _Reproduction:
             "JUPYTER_DATA_DIR": self.scratch,
             "JUPYTER_PREFER_ENV_PATH": "1",
         }
-
-    def look(self, job: _Job, share: int) -> bool:
-        """Pass on what a notebook says, and whether it is still at work; where it has ended, note
-        what became of it.
-        """
-        over = job.process.poll() is not None
-        for line in job.lines:
-            print(f"    {job.name} {printable(line.rstrip())}", flush=True)
-        if not over:
-            return True
-        job.lines.close()
-        error = job.error()
-        seconds = round(time.monotonic() - job.start, 1)
-        longest = max(seconds, self.status.get(job.name, {}).get("longest", 0.0))
-        self.status[job.name] = {
-            "state": "failed" if error else "done",
-            "error": error,
-            "seconds": seconds,
-            "longest": longest,  # which trained its runs; later ones found them
-            "cores": share,
-            "log": str(job.log.relative_to(self.results)),
-            "inputs": job.inputs,
-            "left": files_of(self.results, job.name),
-            "adopted": self.adopt,
-        }
-        write_json(self.results / "status.json", self.status)
-        self.done += not error
-        print(f"  {job.name}: " + (f"FAILED: {error}" if error else f"done in {seconds:.0f} s"))
-        print(f"whole: {self.done} of {self.total} notebooks", flush=True)
-        return False
 
     def provenance(self) -> dict[str, Any]:
         """What these results were made with."""
@@ -253,6 +233,7 @@ def _turns(todo: Sequence[Path], jobs: int | None) -> list[tuple[list[Path], int
         own = needs(path)
         turn = 3 if own.last else 2 if own.alone else int(alone_on_gpu and own.trains)
         groups[turn].append(path)
-    at_once = (jobs or min(environment.cores(), MOST_AT_ONCE), 1, 1, 1)
-    pairs = zip(groups, at_once, strict=True)
-    return [(group, min(most, len(group))) for group, most in pairs if group]
+    together, *one_by_one = groups
+    most = jobs or min(environment.cores(), MOST_AT_ONCE)
+    turns = [(together, min(most, len(together))), *((group, 1) for group in one_by_one)]
+    return [turn for turn in turns if turn[0]]

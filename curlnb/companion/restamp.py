@@ -53,11 +53,14 @@ def restamp(profile: str) -> str:
         picked = chosen(own, commit)
         print(f"  {name}: computing {len(picked)} of {len(own)} runs, one a branch", flush=True)
         runs = reference.folder(profile) / "runs"
-        if problems := _compare(runs / f"{name}.jsonl", picked):
-            failed += problems
-            continue
-        _renew(own, runs)
-        print(f"  {name}: the bits are the same; {len(own)} runs renewed", flush=True)
+        problems = _compare(runs / f"{name}.jsonl", picked)
+        failed += problems
+        if not problems:
+            for record in own:
+                asked = reference.asked_by(record)
+                record |= {"code": asked.code, "identity": asked.identity}
+            reference.write_runs(own, runs)
+            print(f"  {name}: the bits are the same; {len(own)} runs renewed", flush=True)
     if failed:
         raise ValueError(f"not a pure refactoring: {failed[0]}. Run `make reproduce reference`")
     return f"{len(names)} stale experiments renewed"
@@ -86,10 +89,9 @@ def _compare(path: Path, picked: list[Record]) -> list[str]:
 
 def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
     """The metrics of a run after one epoch, by a checkout's own command."""
-    given = record["parameters"]
+    given = record["parameters"] | {"seed": record["seed"]}
     if "epochs" in given:
-        given = given | {"epochs": min(given["epochs"], 1)}
-    given = given | {"seed": record["seed"]}
+        given["epochs"] = min(given["epochs"], 1)
     words = [f"{name}={json.dumps(value)}" for name, value in given.items()]  # "true" is a text
     own = {
         "PYTHONPATH": str(home),
@@ -107,10 +109,3 @@ def _run(home: Path, results: Path, record: Record) -> dict[str, Any]:
     folder = Path(done.stdout.strip().splitlines()[-1].partition(": ")[0])
     metrics: dict[str, Any] = files.read_json(folder / "run.json")["metrics"]
     return metrics
-
-
-def _renew(own: list[Record], runs: Path) -> None:
-    for record in own:
-        asked = reference.asked_by(record)
-        record["code"], record["identity"] = asked.code, asked.identity
-    reference.write_runs(own, runs)

@@ -46,11 +46,10 @@ def _other_run(asked: Asked, known: list[Record]) -> list[str]:
             if there.get(name) != value
         ]
 
-    lines = min(map(differing, known), key=len)
-    lines = lines or ["data: the content of its data, or a default, is another"]
+    same = ["data: the content of its data, or a default, is another"]
     return [
         f"no committed run of {asked.experiment.name} is this one; the nearest differs in",
-        *lines,
+        *(min(map(differing, known), key=len) or same),
     ]
 
 
@@ -67,10 +66,8 @@ def _other_code(asked: Asked, path: Path) -> list[str]:
         if (at.name, text) not in known
     ]
     lines += [f"{at.module}.{at.name}: no longer used" for at in before if at.name not in here]
-    start = (
-        f"{asked.experiment.name} is not the code of its committed runs, of commit {commit[:12]}:"
-    )
-    return [start, *lines]
+    name = asked.experiment.name
+    return [f"{name} is not the code of its committed runs, of commit {commit[:12]}:", *lines]
 
 
 def _texts(asked: Asked, source: Source) -> dict[Definition, str]:
