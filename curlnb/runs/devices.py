@@ -39,16 +39,16 @@ def check_environment() -> None:
             f"this is started in the checkout {here}, and curlnb is that of {own}: "
             f"run `make setup` in {here} and restart the kernel"
         )
-    given = {name for name in os.environ if name.startswith("CURLNB_")}
-    if unknown := given.difference(environment.VARIABLES):
+    given = environment.given().keys()
+    if unknown := given - environment.VARIABLES:
         known = ", ".join(environment.VARIABLES)
         raise ValueError(f"{min(unknown)} is no setting; there are {known}")
-    for name in given.intersection(environment.PATHS):
+    for name in given & environment.PATHS:
         if path := os.environ[name]:
             os.environ[name] = str(Path(path).expanduser().absolute())
     if not environment.home().is_dir():
         raise ValueError(f"CURLNB_HOME={str(environment.home())!r} is no folder")
-    for name in given.intersection(environment.SWITCHES):
+    for name in given & environment.SWITCHES:
         if os.environ[name] not in ("", "0", "1"):
             raise ValueError(f"{name} is {os.environ[name]!r}: it must be 0 or 1")
     environment.threads()
@@ -90,8 +90,7 @@ def admitted(precision: str, compile: bool, device: torch.device) -> tuple[str, 
     rounds the factors of matrix products and convolutions to 10 bits, on NVIDIA GPUs since Ampere;
     "bf16" is autocast to bfloat16, and true float32 where autocast leaves it.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+    check_known("precision", precision, PRECISIONS)
     missing: list[str] = []
     if precision == "bf16" and not fast_bf16(device.type):
         missing.append(f"no fast bfloat16 on this {device.type}")

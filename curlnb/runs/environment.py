@@ -84,6 +84,11 @@ def setting(name: str) -> str:
     return os.environ.get(name, "")
 
 
+def given() -> dict[str, str]:
+    """The settings of this project that are set, unknown ones too."""
+    return {name: value for name, value in os.environ.items() if name.startswith("CURLNB_")}
+
+
 def number(name: str, default: int, least: int) -> int:
     """A variable as a whole number. ValueError, in one line, for another value."""
     value = setting(name) or str(default)
@@ -170,11 +175,8 @@ def log(line: str) -> None:
     """Append a line to the log that `make reproduce` shows; nothing where a reader watches bars
     instead.
     """
-    if "CURLNB_LOG" in os.environ:
-        with (
-            contextlib.suppress(OSError),
-            open(os.environ["CURLNB_LOG"], "a", errors="replace") as file,
-        ):
+    if path := setting("CURLNB_LOG"):
+        with contextlib.suppress(OSError), open(path, "a", errors="replace") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
 

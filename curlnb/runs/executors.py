@@ -13,10 +13,11 @@ from multiprocessing import get_context, parent_process
 
 import cloudpickle
 
+from curlnb.runs import environment
 from curlnb.runs.experiment import Asked, as_json
 from curlnb.runs.store import Record, Store
 
-PRELOADED = ("torch", "torch._dynamo", "pandas")
+PRELOADED = ["torch", "torch._dynamo", "pandas"]
 """What every worker needs and takes long to import: an optimiser imports torch._dynamo, which takes
 five seconds.
 """
@@ -41,9 +42,8 @@ class Job(Asked):
         travels by value; this project's settings travel along. No two are equal: Dask computes
         equal tasks once.
         """
-        settings = {name: value for name, value in os.environ.items() if name.startswith("CURLNB_")}
         job = replace(self, store=Store(self.store.root))
-        return cloudpickle.dumps((job, self.key, settings, uuid.uuid4()))
+        return cloudpickle.dumps((job, self.key, environment.given(), uuid.uuid4()))
 
     def __str__(self) -> str:
         named = as_json(self.parameters | {"seed": self.seed}, digests=False)
@@ -66,7 +66,7 @@ def local_processes(count: int, anew: bool = False) -> ProcessPoolExecutor:
             pool.shutdown()
         _POOLS.clear()
         context = get_context("forkserver" if sys.platform == "linux" else "spawn")
-        context.set_forkserver_preload(list(PRELOADED))
+        context.set_forkserver_preload(PRELOADED)
         _POOLS[count] = ProcessPoolExecutor(count, context, _prepare, (dict(os.environ),))
     return _POOLS[count]
 
@@ -92,8 +92,8 @@ def work(sent: bytes, wait: bool, same_machine: bool) -> Record | None:
                 f"the worker on {platform.node()} lacks what the run needs ({error}): "
                 "install it there, or restart the kernel"
             ) from None
-        for name in [name for name in os.environ if name.startswith("CURLNB_")]:
-            if same_machine and name not in settings:
+        if same_machine:
+            for name in environment.given().keys() - settings:
                 del os.environ[name]
         os.environ.update(settings)
         if job.key != key:

@@ -89,17 +89,19 @@ class Experiment:
             raise StoreError(
                 f"{self.name} has no parameter {min(unknown)!r}; it has {', '.join(sorted(known))}"
             )
-        given = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
-        if is_ours(self.function.__module__):
-            given = {name: _placed(value) for name, value in given.items()}
-            for name, value in given.items():
-                check_parameter(f"{self.name}: {name}", value, known[name])
-        full = {name: parameter.default for name, parameter in known.items()} | given
+        full = {}
         for name, parameter in known.items():
-            if full[name] is parameter.empty:
+            value = given.get(name, parameter.default)
+            if value is parameter.empty:
                 raise StoreError(f"{self.name} needs a value for {name}")
-            if isinstance(parameter.default, float) and type(full[name]) is int:
-                full[name] = float(full[name])  # 1 given for 1.0 is the same run
+            if isinstance(value, np.generic):
+                value = value.item()
+            if is_ours(self.function.__module__):
+                value = _placed(value)
+                check_parameter(f"{self.name}: {name}", value, parameter)
+            if isinstance(parameter.default, float) and type(value) is int:
+                value = float(value)  # 1 given for 1.0 is the same run
+            full[name] = value
         return full
 
     def call(self, run: Any, parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -169,10 +171,8 @@ class Asked:
         training = self.experiment.training
         if training is None:
             return ""
-        differing, data = (
-            _differing(self.parameters, training),
-            self.experiment.data(self.parameters),
-        )
+        differing = _differing(self.parameters, training)
+        data = self.experiment.data(self.parameters)
         code = code_digest(training, self.parameters)
         return _hash([differing, self.seed, data, code, self.numerics])
 
@@ -357,8 +357,10 @@ def _placed(value: Any) -> Any:
     """The function of the package that a string names, as `_place` does; the present name for a
     former one; else the value itself.
     """
-    if not isinstance(value, str) or ":" not in value or not is_ours(value):
-        return FORMER.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if ":" not in value or not is_ours(value):
+        return FORMER.get(value, value)
     found = None
     try:
         found = pkgutil.resolve_name(value)

@@ -144,7 +144,7 @@ def digest_of_tensors(text: str, tensors: Mapping[str, Tensor] = {}) -> str:
     for name in sorted(tensors):
         t = tensors[name].contiguous()
         total.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
-        total.update(t.reshape(-1).view(torch.uint8).numpy().data if t.numel() else b"")
+        total.update(t.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 
@@ -168,8 +168,9 @@ def set_aside(path: Path, why: str) -> None:
 
 def say(what: str) -> None:
     """A line for who runs the command or reads its log."""
-    environment.log(f"curlnb: {printable(what)}")
-    print(f"curlnb: {printable(what)}", file=sys.stderr)
+    line = f"curlnb: {printable(what)}"
+    environment.log(line)
+    print(line, file=sys.stderr)
 
 
 def printable(text: object) -> str:

@@ -25,7 +25,6 @@ import inspect
 import itertools
 import site
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,7 +32,7 @@ from typing import Any
 import torch
 
 from curlnb.runs.files import digest_of_tensors
-from curlnb.runs.source import HERE, Graph, digest_of, is_ours
+from curlnb.runs.source import HERE, digest_of, is_ours
 
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis)}
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "STORE_DEREF")
@@ -61,10 +60,16 @@ def package_digest(module: str, name: str, chosen: frozenset[str] | None = None)
     """Digest of a definition of the package and of all that it reaches, 16 hex digits.
 
     chosen: the names that a run gives, which pick entries of `Choices`; None for all entries.
-    IdentityError, in one line, for a definition that is not loaded as its source says.
+    IdentityError, in one line, for a definition or an import that is not loaded as its source says.
     """
     graph = HERE.graph(HERE.resolved(module, name), chosen)
-    check_loaded(graph)
+    for place, found in (*graph.texts, *graph.imports):
+        if not _is_loaded(place, found):
+            raise IdentityError(
+                f"{place}.{found} is not what its source says: it was replaced at run time, or its "
+                "file was edited after the import. Pass your own part as an argument, "
+                "objective=my_loss for example, or restart the kernel"
+            )
     return graph.digest
 
 
@@ -87,8 +92,7 @@ def installed(module: str) -> bool:
     with contextlib.suppress(ValueError):  # __main__, and a module made by hand
         spec = importlib.util.find_spec(root)
     places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
-    own = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
-    roots = (*own, *site.getsitepackages(), site.getusersitepackages())
+    roots = (*site.getsitepackages(), site.getusersitepackages())
     return any(str(place).startswith(roots) for place in places)
 
 
@@ -96,10 +100,8 @@ def is_held(value: Any) -> bool:
     """Whether a function or class is what its module holds under its name, or is wrapped by that;
     what wraps it has its name as well.
     """
-    held = getattr(sys.modules.get(value.__module__), value.__qualname__, None)
-    while held is not None and held is not value:
-        held = getattr(held, "__wrapped__", None)
-    return held is not None
+    held: Any = getattr(sys.modules.get(value.__module__), value.__qualname__, None)
+    return inspect.unwrap(held, stop=lambda each: each is value) is value
 
 
 class _Follower:
@@ -118,8 +120,10 @@ class _Follower:
 
     def all(self, values: Mapping[str, Any], name: str) -> list[str]:
         """The names and the digests of what they stand for."""
-        pairs = ((key, self.digest(each, f"{key}, {name}")) for key, each in values.items())
-        return [*itertools.chain(*pairs)]
+        found: list[str] = []
+        for key, each in values.items():
+            found += [key, self.digest(each, f"{key}, {name}")]
+        return found
 
     def parts(self, value: Any, name: str) -> list[str]:
         if isinstance(value, types.ModuleType):
@@ -248,17 +252,6 @@ def _attribute(name: str, value: Any, steps: list[dis.Instruction]) -> tuple[str
 
 
 # --- what is loaded is what its source says -------------------------------------------------------
-
-
-def check_loaded(graph: Graph) -> None:
-    """IdentityError, in one line, for a definition or an import that is not as the source says."""
-    for module, name in (*graph.texts, *graph.imports):
-        if not _is_loaded(module, name):
-            raise IdentityError(
-                f"{module}.{name} is not what its source says: it was replaced at run time, or its "
-                "file was edited after the import. Pass your own part as an argument, "
-                "objective=my_loss for example, or restart the kernel"
-            )
 
 
 def _is_loaded(place: str, name: str) -> bool:

@@ -92,8 +92,7 @@ class Source:
 
     def path(self, module: str) -> Path | None:
         at = self.folder.joinpath(*module.split(".")[1:])
-        found = (each for each in (at.with_suffix(".py"), at / "__init__.py") if each.is_file())
-        return next(found, None) if is_ours(module) else None
+        return next(filter(Path.is_file, (at.with_suffix(".py"), at / "__init__.py")), None)
 
     def parse(self, module: str) -> Module:
         if module not in self.modules:
@@ -158,11 +157,9 @@ def defined(node: ast.stmt) -> list[str]:
         targets = node.targets
     else:
         targets = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
-    names = []
-    for target in targets:  # a[b] = c and a.b = c define no name
-        flat = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-        names += [each.id for each in flat if isinstance(each, ast.Name)]
-    return names
+    names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    # a[b] = c and a.b = c define no name
+    return [name.id for name in names if isinstance(name.ctx, ast.Store)]
 
 
 def _only_words(node: ast.stmt) -> bool:
@@ -276,13 +273,13 @@ class Reader:
         """The text of a name that is imported: a reference if the package's, else its full name."""
         if not is_ours(full):
             return full
-        steps = full.split(".")
-        size = len(steps)
-        while not self.source.path(".".join(steps[:size])):
-            size -= 1
-        module, names = ".".join(steps[:size]), steps[size:]
+        module = full
+        names: list[str] = []
+        while not self.source.path(module):
+            module, _, name = module.rpartition(".")
+            names.insert(0, name)
         if KEEPERS.fullmatch(module):
-            return f"kept:{'.'.join(names or steps[-1:])}"
+            return f"kept:{'.'.join(names) or module.rpartition('.')[2]}"
         if not names:  # a module used as a value counts whole
             parts = self.source.parse(module).definitions
             return "whole" + "".join(self.refer(module, name) for name in parts)

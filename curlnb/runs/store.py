@@ -63,10 +63,10 @@ class Run:
         """The last checkpoint's tensors (on the run's device) and state, or those that the same
         training left in another run, or None.
         """
-        for path in (self.folder / "checkpoint.safetensors", self.trained):
-            if path is not None and (saved := files.load_tensors(path, self.device)) is not None:
-                return saved
-        return None
+        own = files.load_tensors(self.folder / "checkpoint.safetensors", self.device)
+        if own or self.trained is None:
+            return own
+        return files.load_tensors(self.trained, self.device)
 
     def keep_training(self) -> None:
         """Keep the last checkpoint for experiments that share the training, without the optimiser's
@@ -150,9 +150,7 @@ class Store:
             with contextlib.ExitStack() as held:
                 for lock in locks:
                     held.enter_context(FileLock(lock, timeout=-1 if wait else 0))
-                if record := _finished(run.folder):
-                    return record
-                return _execute(asked, run)
+                return _finished(run.folder) or _execute(asked, run)
         except Timeout:
             return None
 
@@ -198,7 +196,8 @@ class Store:
             )
         asked = experiment.asked(parameters, seed)
         Store(self.root).run(asked)
-        run, precision = self.begin(asked), asked.parameters.get("precision", "float32")
+        run = self.begin(asked)
+        precision = asked.numerics["precision"]
         with FileLock(run.folder / "lock"), in_force(asked.seed, precision, run.device):
             # trains where the network was lost
             arguments = grouped(experiment.training, asked.parameters)
@@ -210,8 +209,6 @@ class Store:
 
 def _finished(folder: Path) -> Record | None:
     """The record in a run's folder, if it and the run's arrays are whole."""
-    if not folder.exists():
-        return None
     record = files.read_sealed(folder / "run.json")
     if not record or (record["arrays"] and files.load_tensors(folder / ARRAYS) is None):
         return None
@@ -224,7 +221,7 @@ def _execute(asked: Asked, run: Run) -> Record:
         leftover.unlink()
     start, earlier = time.perf_counter(), run.load_checkpoint()
     before = earlier[1].get("seconds", 0.0) if earlier else 0.0
-    with in_force(seed, full.get("precision", "float32"), run.device) as threads:
+    with in_force(seed, asked.numerics["precision"], run.device) as threads:
         metrics = experiment.call(run, full, seed)
         arrays = run.arrays | {
             f"{CURVE}{name}": torch.tensor(values, dtype=torch.float64)
@@ -250,7 +247,7 @@ def _execute(asked: Asked, run: Run) -> Record:
         "seed": seed,
         "metrics": metrics,
         "seconds": round(time.perf_counter() - start + before, 2),
-        "device": str(run.device.type),
+        "device": run.device.type,
         "identity": asked.identity,
         "code": asked.code,
         "numerics": asked.numerics,

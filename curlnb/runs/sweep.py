@@ -65,7 +65,6 @@ def sweep(
     """
     store = store or default_store()
     points = _points(grid, seeds, "arm" not in parameters_of(experiment.function))
-    names = [name for _, _, name in points]
     jobs = [
         Job(experiment, experiment.parameters({**fixed, **point}), check_seed(seed), store)
         for point, seed, _ in points
@@ -82,8 +81,12 @@ def sweep(
                 f"{job} changed its own key while it ran: a part of your own writes to a list, a "
                 "counter or another value that the key holds; keep that out of the part"
             )
-    rows = zip(jobs, names, strict=True)
-    return pd.DataFrame([_row(job, found[job.key]) | name for job, name in rows])
+    rows = []
+    for job, (_, _, name) in zip(jobs, points, strict=True):
+        shown, record = as_json(job.parameters, digests=False), found[job.key]
+        costs = {column: record[column] for column in COSTS}
+        rows.append({**shown, **record["metrics"], "seed": job.seed, **costs, **name})
+    return pd.DataFrame(rows)
 
 
 def _points(
@@ -110,12 +113,6 @@ def _points(
         chosen = chosen[:1] if environment.dry() else chosen
         points += [(parameters, seed, name) for seed in chosen]
     return points
-
-
-def _row(job: Job, record: Record) -> dict[str, Any]:
-    shown = as_json(job.parameters, digests=False)
-    costs = {name: record[name] for name in COSTS}
-    return {**shown, **record["metrics"], "seed": job.seed, **costs}
 
 
 def _refuse_namesakes(jobs: list[Job]) -> None:
