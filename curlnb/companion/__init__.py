@@ -10,6 +10,7 @@ need(
     "jinja2",
     "markupsafe",
     "matplotlib",
+    "nbformat",
     "pandas",
     "papermill",
     "scipy",
