@@ -175,7 +175,7 @@ def measured(row: Row, decimals: int | None = None) -> dict[str, str]:
     style = ".4g" if theory else f"{sign}.{decimals}f"
     if decimals is None and not theory:
         half, digits = (abs(mean), 3) if math.isnan(high - low) else ((high - low) / 2, 2)
-        most = digits - 1 - math.floor(math.log10(half)) if half > 0 else 0
+        most = digits - 1 - math.floor(math.log10(half)) if 0 < half < math.inf else 0
         style = f"{sign},.{min(6, max(0, most))}f"
     count = ""
     if pd.notna(row["n"]):

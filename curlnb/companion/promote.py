@@ -160,11 +160,12 @@ def _put(
 
 def write_executed(executed: Path, target: Path) -> None:
     """Put an executed notebook's outputs into the committed one, without what differs from machine
-    to machine.
+    to machine. What the committed one says of itself may be newer than the execution.
     """
-    import nbformat  # two seconds, which only this needs
+    import nbformat  # two seconds
 
-    book = nbformat.read(executed, as_version=4)
+    book, now = (nbformat.read(path, as_version=4) for path in (executed, target))
+    book.metadata["curlnb"] = now.metadata.get("curlnb")
     for part in (book, *book.cells):
         kept = ("curlnb", "kernelspec", "language_info", "tags", "jupyter")  # the last folds a cell
         part.metadata = {k: value for k, value in part.metadata.items() if k in kept and value}

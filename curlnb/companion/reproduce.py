@@ -87,7 +87,7 @@ class _Reproduction:
         self.done, self.total = len(paths) - len(todo), len(paths)
         self.run(_turns(todo, jobs))
         place = self.results / "provenance.json"
-        if todo or not place.exists():  # killed before it was written
+        if todo or not ledger.unless_damaged(read_json, place, {}):
             write_json(place, self.provenance())
         page = self.results / "report.html"
         report.write_report(self.results, page)

@@ -192,7 +192,7 @@ def _sources(entry: Entry, folder: Path | None) -> Sequence[tuple[object, Callab
 def official_place(entry: Entry, folder: Path) -> Path | None:
     """The set's archive in `folder`, or `folder` itself if it holds the set's files."""
     archive = folder / Path(entry.archive).name
-    if archive.is_file():
+    if entry.archive and archive.is_file():
         return archive
     here = entry.files and all((folder / file).exists() for file in entry.files)
     return folder if here else None
@@ -201,7 +201,7 @@ def official_place(entry: Entry, folder: Path) -> Path | None:
 def _keep_official(entry: Entry, place: Path) -> None:
     """Put all parts into the cache from an archive, its SHA-256 checked first, or from a folder."""
     sha256 = entry.archive_sha256
-    if place.is_file() and sha256 not in ("", sha256_of(place)):
+    if place.is_file() and sha256 and sha256 != sha256_of(place):
         raise DataError(f"{place} is not the original archive: its SHA-256 is not {sha256}")
     try:
         for part, content in getattr(official_sets, entry.reader)(entry, place):

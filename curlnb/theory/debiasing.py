@@ -179,7 +179,7 @@ def uniform_mean(temperature: float | np.ndarray, dim: int) -> np.ndarray:
 
     It is 0F1(dim/2; 1/(4 t^2)). temperature: a number or an array; returns its shape.
     """
-    return special.hyp0f1(dim / 2, 1 / (4 * np.square(temperature)))
+    return special.hyp0f1(dim / 2, 1 / (4 * np.asarray(temperature, dtype=np.float64) ** 2))
 
 
 def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
@@ -187,5 +187,5 @@ def saturation(temperature: float | np.ndarray, dim: int) -> np.ndarray:
 
     s+ = 1 and N -> infinity. temperature: a number or an array; returns its shape.
     """
-    least, largest = np.exp(-1 / temperature), np.exp(1 / temperature)
-    return (uniform_mean(temperature, dim) - least) / (largest - least)
+    t = np.asarray(temperature, dtype=np.float64)
+    return (uniform_mean(t, dim) - np.exp(-1 / t)) / (np.exp(1 / t) - np.exp(-1 / t))

@@ -191,7 +191,7 @@ def collision_floor(rho: Tensor, kind: str, k: int) -> Tensor:
     return (rho * per_class).sum(-1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sides:
     """The sides of Theorem B.1 for one representation without Gen_M: left <= middle <= right.
 

@@ -125,7 +125,7 @@ def maximise(
         # feasible: measured again on the sphere
         value = float(radii(v).min() if least else weights @ radii(v))
         packings.append(Packing(torch.from_numpy(v), value))
-    return max(packings, key=lambda packing: packing.value)
+    return max(packings, key=lambda each: np.nan_to_num(each.value, nan=-math.inf))
 
 
 def worst_loss(world: LabelledWorld, f: Tensor, *, beta: float = math.inf) -> Tensor:
@@ -154,7 +154,7 @@ def descend(
     z = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     optimiser = torch.optim.Adam([z], lr=0.1, betas=(0.8, 0.98))
     for step in range(steps):
-        done = step / (steps - 1)
+        done = step / max(1, steps - 1)
         optimiser.param_groups[0]["lr"] = 0.1 * 10 ** (-4.2 * done)
         optimiser.zero_grad()
         worst_loss(world, normalize(z, dim=-1), beta=3 * 1e4**done).sum().backward()

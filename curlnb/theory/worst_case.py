@@ -61,9 +61,10 @@ def log_tilted_mean(u: Tensor, weights: Tensor, beta: float) -> Tensor:
     anchor. Returns [..., P]. With phi(beta) = log E_w e^{beta u} this is phi(beta + 1) - phi(beta),
     which grows with beta since phi is convex.
     """
+    present = weights > 0
     if math.isinf(beta):
-        return u.masked_fill(weights == 0, -math.inf).amax(-1)
-    log_weights = weights.log()
+        return u.masked_fill(~present, -math.inf).amax(-1)
+    log_weights = torch.where(present, weights, 1.0).log().masked_fill(~present, -math.inf)
     return ((1 + beta) * u + log_weights).logsumexp(-1) - (beta * u + log_weights).logsumexp(-1)
 
 

@@ -231,9 +231,12 @@ def test_one_notebook_through_the_whole_path_and_again_only_where_it_was_damaged
         assert "small: started" in said
         assert table.read_text() == whole
         assert "mine/small" in (checkout.quick / "own_claims.csv").read_text()
+    (checkout.quick / "provenance.json").write_text("{")
     said = checkout("reproduce")
     assert "finished before" in said
     assert "started" not in said
+    assert len([line for line in said.splitlines() if "provenance.json" in line]) == 1, said
+    assert json.loads((checkout.quick / "provenance.json").read_text())["machine"]
 
 
 SURROUNDINGS = """
@@ -387,6 +390,10 @@ def test_a_finished_reproduction_becomes_the_reference_and_no_edit_is_overwritte
     assert book.cells[-1].outputs
     assert "papermill" not in json.dumps(book)
     assert "/promoted" not in json.dumps(book)
+    book.metadata["curlnb"] = {"learnt": "to sum"}  # an execution says nothing of it
+    nbformat.write(book, path)
+    promoted("reference")
+    assert nbformat.read(path, as_version=4).metadata["curlnb"] == {"learnt": "to sum"}
     promoted.write("small", code="# a later thought")
     edited = path.read_text()
     said = promoted("reference", fails=True)

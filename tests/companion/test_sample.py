@@ -80,4 +80,6 @@ def test_a_reference_run_computed_again_agrees(record, tmp_path):
         now = new["metrics"].get(metric)
         if now != old:
             assert record["machine"] != new["machine"], (metric, now, old)
-            assert near(old, now, tolerance(record, metric)), (metric, now, old)
+            assert near(old, now, tolerance(record, metric)), (
+                f"{metric} {now}, was {old}: more apart than tests/tolerances.csv allows it"
+            )

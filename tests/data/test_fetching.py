@@ -309,8 +309,10 @@ def test_a_write_that_fails_leaves_no_data_and_the_finished_archive(world):
 def test_official_files_are_read_from_a_folder(world, form, capsys, monkeypatch):
     monkeypatch.setattr("curlnb.__main__.check_environment", lambda: None)
     monkeypatch.setattr("curlnb.runs.environment.checkout", lambda what: None)
-    assert main(["data", "--from", str(world.own)]) == 2
-    assert "own holds no official files" in capsys.readouterr().err
+    (world.own / "notes.txt").touch()
+    for place in (world.own, world.own / "notes.txt"):
+        assert main(["data", "--from", str(place)]) == 2
+        assert f"{place.name} holds no official files" in capsys.readouterr().err
     if form == "archive":
         (world.own / "cifar-10-binary.tar.gz").write_bytes(world.server.content)
     else:
