@@ -15,10 +15,12 @@ TABULATED = {
 
 
 def wrong(lesson, function, solution):
-    """The solution with each mistake. KeyError where no wrong answer is written down, ValueError
-    where one does not change the solution.
+    """The solution with each mistake. ValueError where none is written down, or one does not change
+    the solution.
     """
     answers = []
+    if function not in WRONG.get(lesson, {}):
+        raise ValueError(f"write a mistake in {lesson}, {function} into course_wrong_answers.toml")
     for each in WRONG[lesson][function]:
         if each["part"] not in solution:
             raise ValueError(

@@ -133,6 +133,11 @@ class Lesson:
             if cell["cell_type"] == "markdown" and (task := TASK.search(text_of(cell))):
                 found.append(Exercise(self.name, task["title"], int(task["minutes"])))
             for tag in tags_of(cell) & PARTS.keys():
+                if not found:
+                    raise ValueError(
+                        f"{self.name}: no heading like '### 1. Title *(easy, 5 minutes)*' before "
+                        f"the cell tagged {tag}"
+                    )
                 setattr(found[-1], PARTS[tag], text_of(cell))
         for one in found:  # a solution has a name of its own, so that no check sees it
             one.solution = one.solution.replace(f"{one.function}_solution", one.function)

@@ -134,7 +134,10 @@ def _put(
             about[of_each] = {name: both[name] for name in order if name in both}
         seconds = about["notebook_seconds"]
         if seconds != known["notebook_seconds"]:
-            about |= {"notebooks": len(seconds), "total_seconds": round(sum(seconds.values()), 1)}
+            # of all cores, as before: a page had a share of them
+            share = known["total_seconds"] / sum(known["notebook_seconds"].values())
+            total = round(share * sum(seconds.values()), 1)
+            about |= {"notebooks": len(seconds), "total_seconds": total}
         if "note" in known:
             about["note"] = known["note"]
     runs |= {record["identity"]: record for record in found}
