@@ -8,6 +8,10 @@ a run's numerics), so install your own package with `pip install -e`, or keep it
 to have its code followed. What cannot be followed is refused: under a key without all of its code,
 a result could be taken for another's.
 
+One way for both was tried and given up. Bytecode differs between Python versions, so that keys of
+the package could not be kept; and source does not tell two functions of one line apart, is absent
+for what `exec` makes, and after an edit is not what runs.
+
 What is loaded of the package must be what its source says, or a run is refused: a function, a
 constant or a method may have been replaced at run time, or its file edited after the import. A
 definition's statement is executed once more, among the names that its module holds now, and what it
