@@ -29,6 +29,7 @@ def test_every_row_that_it_reads_is_measured():
     rows = paper.data()
     for call, id in re.findall(r"#(gain|mean|seeds)\(\"([^\"]+)\"\)", BODY):
         assert rows[id]["interval"], (call, id)
+    assert int(rows["counts"]["ours"]) > 100
     table = re.search(r"#results\((.*?)\)", BODY, re.S)[1]
     for id in re.findall(r"\"([^\"]+)\"", table):
         assert all(rows[id][name] for name in ("interval", "seeds")), id

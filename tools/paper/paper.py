@@ -79,7 +79,7 @@ def data():
     ]
     counted = ledger.records(ledger.once(ledger.best_evidence(committed=True)))
     words = Counter(row["verdict"] for row in counted if row["kind"] == "theorem")
-    ours = sum(row["id"].startswith(f"{claims.OWN}/") for row in found)
+    ours = sum(row["kind"] == "ours" for row in found)
     rows["counts"] = {
         "claims": str(len(found) - ours),
         "ours": str(ours),
